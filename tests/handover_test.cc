@@ -466,7 +466,8 @@ TEST(TakingOverTest, PartsAreKnownByNameAndVersion) {
   parts[0].version = 9;
   EXPECT_EQ(take(parts),
             "the running millrace sends the state of its function balance in version "
-            "9, and this one reads version 1: end it, and start this one without --take-over");
+            "9, and this one reads version 1: end the running one, and start this one without "
+            "--take-over");
   parts[0].version = 1;
   parts[0].function.fill('x');
   EXPECT_EQ(take(parts), "") << "a name without a 0 at its end";

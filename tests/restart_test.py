@@ -192,7 +192,7 @@ class Restart(Asked):
         number = self.ask("POST /handover", version=4)["number"]  # replaces the first take-over, whose process may be dead
         self.refused(409, ["taking over"], "POST /reload")
         for one in first, number:
-            self.refused(409, ["not told"], "POST /handover/end", number=one)
+            self.refused(409, ["not received"], "POST /handover/end", number=one)
         self.ask("POST /handover/give_up", number=first)
         self.refused(409, ["taking over"], "POST /reload")
         self.ask("POST /handover/give_up", number=number)

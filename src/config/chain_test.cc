@@ -156,8 +156,8 @@ TEST(Chain, EachFunctionReadsItsOwnKeys) {
             "array-of-tables: write [[part]] each time, in double brackets");
 }
 
-// A misspelt function may be the one that a key belongs to, so only problems of the keys' values
-// are reported.
+// A misspelt name may be that of the function to which a key belongs. So no key is refused then,
+// but wrong values still are.
 TEST(Chain, WhereNamesAreWrongAllKeysAreReadAndNoneIsRefused) {
   for (const std::string names :
        {"chain = [\"balance\", \"to\"]", "chain = [\"balance\", 3]", "chain = \"toy\"",

@@ -172,8 +172,8 @@ Result<std::string> contents(const std::string& path) {
 }
 
 /// Returns the line of a key with so many parts that toml++, which recurses for each, may overflow
-/// the stack; 0 if there is none. None of the characters that separate keys and values stands
-/// within a key.
+/// the stack; 0 if there is none. Assumes that the characters which separate keys and values stand
+/// within no key; only a key in quotes may contain them.
 std::uint32_t line_of_deep_key(std::string_view text) {
   constexpr unsigned kMostParts = 256;  // toml++'s limit for nested values
   std::uint32_t line = 1;
@@ -213,7 +213,7 @@ std::string with_hint(std::string_view said, const SchemeNames& schemes) {
 std::optional<toml::table> parse_toml(std::string_view text, std::string_view name,
                                       const SchemeNames& schemes, config::Problems& problems) {
   if (const auto line = line_of_deep_key(text)) {
-    problems.add(line, "", "a key of more than 256 parts");
+    problems.add(line, "", "a key has more than 256 parts: give it fewer");
     return std::nullopt;
   }
   try {

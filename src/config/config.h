@@ -35,8 +35,8 @@ struct Config {
     WhenFull when_full = WhenFull::evict;
     unsigned half_open_percent = 25;
 
-    /// The limit: a connection has two entries, ConnId has 32 bits, and a table has more slots than
-    /// its capacity.
+    /// Limit of a capacity: a connection has two entries, ConnId has 32 bits, and a table has more
+    /// slots than its capacity.
     static constexpr std::int64_t kMaxCapacity = 1'800'000'000;
   };
   struct Ageing {
@@ -44,7 +44,7 @@ struct Config {
     std::uint32_t interval_ms = 10;
     TimeoutSeconds timeout_s;
 
-    /// 23 days: ticks compare correctly up to 24 days.
+    /// Limit of a timeout, 23 days in seconds: ticks compare correctly up to 24 days.
     static constexpr std::int64_t kMaxTimeout = 2'000'000;
   };
   struct Spread {
@@ -59,7 +59,7 @@ struct Config {
   struct Port {
     std::string name;
     DeviceName device;
-    unsigned mtu = 0;    ///< 0: the device's own
+    unsigned mtu = 0;    ///< 0: the device's own MTU
     std::string kernel;  ///< name of the port's kernel interface; empty: none
     ReversePath reverse_path = ReversePath::off;
   };

@@ -1,5 +1,5 @@
 // Fuzzes the configuration reader with arbitrary text. A configuration that is accepted must make a
-// balancer or give an error with a message.
+// load balancer, or an error with a message.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

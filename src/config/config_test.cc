@@ -190,7 +190,7 @@ TEST_P(ConfigErrors, SayWhatIsWrongAndWhatWouldBeRight) {
   EXPECT_EQ(wrong(GetParam().text), GetParam().message);
 }
 
-// Services stand on one line, so that each message's line is 1.
+// Writes a service on one line, so that all messages about it name that line.
 #define SERVICE(keys) "service = [{ " keys " }]"
 #define BACKENDS(list) SERVICE("address = \"10.0.0.9\", backends = [" list "]")
 
@@ -316,15 +316,16 @@ INSTANTIATE_TEST_SUITE_P(
             "f.toml:2: service.forward: \"nat\" needs balance.stateful = true, since replies are "
             "known by entries: give \"dsr\", where backends have the service's address and answer "
             "clients themselves"},
-        Wrong{SERVICE("address = \"10.0.0.9\", port = 80, forward = \"dsr\", backends = [{ address "
-                      "= \"10.0.0.1\", port = 80 }, { address = \"10.0.0.2\", port = 81 }]"),
-              "f.toml:1: service.backends.port: cannot be another with forward = \"dsr\", which "
-              "rewrites nothing: leave it out"},
+        Wrong{
+            SERVICE("address = \"10.0.0.9\", port = 80, forward = \"dsr\", backends = [{ address "
+                    "= \"10.0.0.1\", port = 80 }, { address = \"10.0.0.2\", port = 81 }]"),
+            "f.toml:1: service.backends.port: must be the service's with forward = \"dsr\", which "
+            "rewrites nothing: leave it out"},
         Wrong{
             "port = [{ name = \"p\", device = \"null\", addresses = [\"10.0.0.1/24\"] }]\n" SERVICE(
                 "address = \"10.0.0.9\", backends = [{ address = \"10.0.0.1\" }]"),
-            "f.toml:2: service.backends.address: 10.0.0.1 is a port's own, where no server is "
-            "asked: give another machine's"},
+            "f.toml:2: service.backends.address: 10.0.0.1 is the address of a port, which has no "
+            "server: give another machine's"},
         Wrong{SERVICE("address = \"10.0.0.9\", backends = [{ address = \"10.0.0.9\" }]"),
               "f.toml:1: service.backends.address: 10.0.0.9 is the service's own: give the "
               "backend's"},
@@ -333,8 +334,9 @@ INSTANTIATE_TEST_SUITE_P(
               "{ prefix = \"10.1.2.0/24\", via = \"10.0.0.2\" }]\n" SERVICE(
                   "address = \"10.9.0.1\", forward = \"dsr\", backends = [{ address = "
                   "\"10.0.0.3\" }, { address = \"10.1.1.1\" }, { address = \"10.1.2.1\" }]"),
-              "f.toml:3: service.backends.address: 10.1.2.1 is on no port's link, so that no MAC "
-              "leads to it, as forward = \"dsr\" needs: give the port an address of its network"},
+              "f.toml:3: service.backends.address: 10.1.2.1 is on the link of no port, and "
+              "forward = \"dsr\" reaches a backend by its MAC only: give a port an address in the "
+              "backend's network"},
         Wrong{"balance.stateful = false\n" SERVICE("address = \"10.0.0.9\", forward = \"dsr\", "
                                                    "scheduler = \"hash\", backends = [{ address = "
                                                    "\"10.0.0.1\" }]"),
@@ -446,7 +448,7 @@ TEST(Config, AKeyOfTooManyPartsIsRefused) {
   };
   for (const char* around : {"{}=1", "[{}]", "[[{}]]", "x={{{}=1}}"}) {
     const std::string text = "\n" + fmt::format(fmt::runtime(around), key(1'000'000)) + "\n";
-    EXPECT_EQ(problem(text), "f:2: a key of more than 256 parts") << around;
+    EXPECT_EQ(problem(text), "f:2: a key has more than 256 parts: give it fewer") << around;
   }
   EXPECT_EQ(problem("# " + std::string(1000, '.') + "\n"), "");
   std::string addresses;

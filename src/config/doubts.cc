@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-/// Warns of ports with the same network: packets there leave by the first.
+/// Warns of ports with the same network: packets to that network leave by the first of these ports.
 template <class A>
 void append_twins(const Config& config, std::vector<std::string>& all) {
   std::map<std::pair<A, unsigned>, unsigned> links;
@@ -21,7 +21,7 @@ void append_twins(const Config& config, std::vector<std::string>& all) {
     all.push_back("the ports " + config.live.ports[first->second].name + " and " +
                   config.live.ports[own.link].name + " have the same network " +
                   to_string(network) + "/" + std::to_string(own.bits) +
-                  ": what is sent there leaves by the first");
+                  ": packets to that network leave by the first of the two");
   }
 }
 

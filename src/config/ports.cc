@@ -71,7 +71,7 @@ class LiveReader {
       const bool by_target = is_of_kernel(port.device.kind);
       if (!port.device.target.empty())
         once({by_target ? port.device.target : raw.device.value, raw.device.line, true}, devices_,
-             "port.device", "two ports cannot have it");
+             "port.device", "give each port its own");
     }
     if (raw.kernel.given && is_known) add_kernel(raw, port);
     if (raw.name.given) once(raw.name, names_, "port.name", "give each port its own");
@@ -118,7 +118,7 @@ class LiveReader {
                         "and digits, like mr0");
     } else if (!has_neighbours(port.device.kind)) {
       problems_.add(raw.kernel.line, "port.kernel",
-                    "no neighbour answers on " + raw.device.value + ": leave it out");
+                    raw.device.value + " has no neighbours for the kernel: leave kernel out");
     } else if (is_of_kernel(port.device.kind) && port.device.target == name) {
       problems_.add(raw.kernel.line, "port.kernel",
                     in_quotes(name) + " is the port's own device: give a new name, like mr0");
@@ -148,10 +148,10 @@ class LiveReader {
     if (!bits) {
       problems_.add(text.line, "port.addresses", bits.error());
     } else if (!parts.bits) {
-      problems_.add(text.line, "port.addresses",
-                    text.value +
-                        " has no prefix length, which says what else is on the link: give " +
-                        text.value + (A::kBytes == 4 ? "/24" : "/64") + ", or as it is there");
+      problems_.add(
+          text.line, "port.addresses",
+          text.value + " has no prefix length, which says what else is on the link: give " +
+              text.value + (A::kBytes == 4 ? "/24" : "/64") + ", or the prefix length of the link");
     } else {
       live_.family<A>().own.push_back({address, *bits, port});
     }
@@ -207,7 +207,7 @@ class LiveReader {
       if (!route.via)
         return problems_.add(raw.via.line, "route.via",
                              in_quotes(raw.via.value) + " is no " + std::string(kFamilyName<A>) +
-                                 " address, as its prefix is");
+                                 " address, as the route's prefix is: give one");
     }
     const auto link = link_of(raw, route.via);
     if (!link) return;
@@ -215,8 +215,8 @@ class LiveReader {
     live_.family<A>().routes.push_back(route);
   }
 
-  /// Returns the port that the route names, or else the one with its next hop in a network of the
-  /// port.
+  /// Returns the port that the route names, or else the port that has the next hop in one of its
+  /// networks.
   template <class A>
   std::optional<unsigned> link_of(const RawRoute& raw, const std::optional<A>& via) {
     if (raw.port.given) {

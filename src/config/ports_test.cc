@@ -150,9 +150,8 @@ TEST(LiveConfig, AnInterfaceHasOneUse) {
     return config.has_value() ? "" : config.error().message;
   };
   EXPECT_EQ(said(card + "mr0" + other + "kernel = \"mr1\""), "");
-  EXPECT_EQ(
-      said(card + "eth1" + other),
-      "f.toml:7: port.device: \"eth1\" is there already, on line 4: two ports cannot have it");
+  EXPECT_EQ(said(card + "eth1" + other),
+            "f.toml:7: port.device: \"eth1\" is there already, on line 4: give each port its own");
   EXPECT_EQ(said(card + "mr0" + other + "kernel = \"mr0\""),
             "f.toml:8: port.kernel: \"mr0\" is there already, on line 4: give each port its own");
   for (const std::string name : {"", "all", "default", "..", "a b", "a/b", "mr%d", "a\\u0000b"})
@@ -242,8 +241,9 @@ INSTANTIATE_TEST_SUITE_P(
                    "route.prefix: 10.1.2.3/8 has bits set behind its prefix: give 10.0.0.0/8"},
         WrongPorts{"route = [{ prefix = \"default\", via = \"198.51.100.1\" }]",
                    "route.prefix: \"default\" is no prefix: give one like 0.0.0.0/0, ::/0"},
-        WrongPorts{"route = [{ prefix = \"::/0\", via = \"198.51.100.1\" }]",
-                   "route.via: \"198.51.100.1\" is no IPv6 address, as its prefix is"},
+        WrongPorts{
+            "route = [{ prefix = \"::/0\", via = \"198.51.100.1\" }]",
+            "route.via: \"198.51.100.1\" is no IPv6 address, as the route's prefix is: give one"},
         WrongPorts{"route = [{ prefix = \"0.0.0.0/0\", via = \"192.0.2.1\" }]",
                    "route.via: 192.0.2.1 is in no port's network: give port, too, or the port an "
                    "address of "
@@ -286,7 +286,7 @@ INSTANTIATE_TEST_SUITE_P(
             PORT("addresses = [\"10.0.0.1\"]"),
             "port.addresses: 10.0.0.1 has no prefix length, which says what else is on the link: "
             "give "
-            "10.0.0.1/24, or as it is there"},
+            "10.0.0.1/24, or the prefix length of the link"},
         WrongPorts{PORT("addresses = [\"10.0.0.x/24\"]"),
                    "port.addresses: \"10.0.0.x/24\" is no address: give one like 192.0.2.1/24, "
                    "2001:db8::1/64"},
@@ -312,13 +312,13 @@ INSTANTIATE_TEST_SUITE_P(
             "port.name: \"x\" is there already, on line 1: give each port its own"},
         WrongPorts{
             "port = [{ name = \"x\", device = \"tap:a\" }, { name = \"y\", device = \"tap:a\" }]",
-            "port.device: \"a\" is there already, on line 1: two ports cannot have it"},
+            "port.device: \"a\" is there already, on line 1: give each port its own"},
         WrongPorts{"port = [{ name = \"x\", device = \"tap:a\" }, "
                    "{ name = \"y\", device = \"tap:a,mac=fixed\" }]",
-                   "port.device: \"a\" is there already, on line 1: two ports cannot have it"},
+                   "port.device: \"a\" is there already, on line 1: give each port its own"},
         WrongPorts{"port = [{ name = \"x\", device = \"af_packet:a,x=1\" }, "
                    "{ name = \"y\", device = \"af_xdp:a\" }]",
-                   "port.device: \"a\" is there already, on line 1: two ports cannot have it"}));
+                   "port.device: \"a\" is there already, on line 1: give each port its own"}));
 
 /// Returns a service with that health check.
 std::string with_health(const std::string& health, const std::string& port = "port = 80") {

@@ -14,8 +14,8 @@ namespace millrace {
 
 struct TimeoutSetting {
   std::string_view name;
-  std::uint32_t seconds;  ///< the default
-  std::uint32_t states;   ///< a bit for each state
+  std::uint32_t seconds;  ///< default of the timeout
+  std::uint32_t states;   ///< states with this timeout, a bit each
 
   constexpr TimeoutSetting(std::string_view named, std::uint32_t default_s,
                            std::initializer_list<ConnectionState> of)

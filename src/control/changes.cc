@@ -45,7 +45,7 @@ std::vector<std::string> unchangeable(const Config& was, const Config& is) {
     if (of(was) != of(is)) differ.emplace_back(key);
   };
   compare("workers", [](const Config& c) { return std::pair(c.workers, c.uses_few_workers); });
-  // If neither configuration sets it, it follows from other keys, which are compared.
+  // If neither configuration sets `sharing`, it follows from other keys, which are compared.
   if (was.sharing || is.sharing) compare("sharing", sharing_of);
   compare("spread.scheme", [](const Config& c) { return c.spread.scheme; });
   compare("spread.entries", [](const Config& c) { return c.spread.entries; });

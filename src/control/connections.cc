@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-/// Formats by hand, since lists have millions of connections. No value needs an escape.
+/// Formats by hand, since lists may have millions of connections. No value needs an escape.
 void append_json(std::string& text, const WorkersConnection& of, const FunctionView& view) {
   const ListedConnection& connection = of.connection;
   const auto append = [out = std::back_inserter(text)](const auto& format, const auto&... values) {

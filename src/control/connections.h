@@ -7,7 +7,7 @@
 
 namespace millrace {
 
-/// Appends the JSON object, without an end of line.
+/// Appends the JSON object of a connection, without an end of line.
 void append_json(std::string& text, const WorkersConnection& connection, const FunctionView& view);
 
 /// Returns the connections of workers that do not run.

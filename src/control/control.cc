@@ -114,12 +114,12 @@ std::vector<std::string> Control::ports() {
   return names;
 }
 
-/// Returns why nothing may be changed now. While a shard moves, its new worker reads state of its
-/// old worker's function, so that state must not change.
+/// Returns why nothing may be changed now; none if changes are allowed. While a shard moves, its
+/// new worker reads state of its old worker's function, so that state must not change.
 std::optional<Refusal> Control::refusal_to_change() const {
   if (auto no = refusal_while_handing_over()) return no;
   if (live_->owners().moves().is_under_way())
-    return Refusal{Refusal::Kind::not_now, "a shard is on its way to another worker"};
+    return Refusal{Refusal::Kind::not_now, "a shard is on its way to another worker: ask again"};
   return std::nullopt;
 }
 
@@ -165,7 +165,8 @@ auto Control::reload() -> CommandResult<Reloaded> {
   std::error_code error;  // reading another kind of file might block for ever
   if (std::filesystem::exists(path_, error) && (!std::filesystem::is_regular_file(path_, error) ||
                                                 std::filesystem::file_size(path_, error) == 0))
-    return wrong_together({"is empty, or no regular file any more: put one there, or restart"});
+    return wrong_together(
+        {"is empty, or no regular file any more: put a configuration there, or restart"});
   auto config = read_config(path_, schemes_);
   if (!config) return wrong(config.error());
   if (auto ok = check_live(*config); !ok) return wrong_together(ok.error());
@@ -247,7 +248,7 @@ auto Control::explain(const AnyKey& key) -> CommandResult<Explanation> {
   return out;
 }
 
-/// Explains where a packet goes that no function serves, and sets its verdict.
+/// Explains where a packet that no function serves goes, and sets its verdict.
 void Control::explain_unmatched(const WayTo& way, const AnyAddress& to, Explained& out) const {
   if (way.kind == WayTo::Kind::here) {
     out.verdict = Verdict::not_ours;

@@ -1,9 +1,9 @@
 // The requests to a running dataplane, independent of the protocol: to show its state and to change
 // it.
 //
-// Any thread may call. Calls wait for one another and take turns in the order in which they came,
-// but packets wait for none of them: each worker does its part between two of its bursts, in
-// bounded pieces.
+// Any thread may call. Calls wait for one another, in the order in which they arrived. Packets
+// hardly wait: each worker does its part of a call between two of its bursts, in bounded pieces.
+// Only `tell_last` makes the workers stop receiving.
 #pragma once
 
 #include <atomic>
@@ -36,8 +36,9 @@ namespace millrace {
 
 class Control {
  public:
-  /// `workers` and `live` run by `config`, which came from the file `path`; they outlive this
-  /// object. `end` ends the workers once another process has taken over.
+  /// `workers` and `live` must have been made from `config`, which was read from the file `path`,
+  /// and must outlive this object. `end` must end the run of the workers; it is called when another
+  /// process takes over.
   Control(Workers& workers, Live& live, Config config, std::string path, SchemeNames schemes,
           std::function<void()> end)
       : workers_(&workers),
@@ -64,7 +65,8 @@ class Control {
   /// Refused while another process takes over.
   CommandResult<std::uint64_t> kill(const ConnectionFilter& filter, bool tells);
 
-  /// The right to trace. One request at a time has it, until `end` or the destruction.
+  /// The right to trace. One request at a time has it, until `end` is called or the object is
+  /// destroyed.
   class TraceRight {
    public:
     explicit TraceRight(std::atomic<bool>& is_taken) : is_taken_(&is_taken) {}
@@ -82,7 +84,7 @@ class Control {
   /// Passes packets to `take`, as they arrive and as they leave, until it returns false. `take` is
   /// also called with null: first, and repeatedly while packets come and while none do. The
   /// filter's state is ignored. Returns how many packets were lost because they came faster than
-  /// they were taken.
+  /// `take` received them.
   CommandResult<std::uint64_t> trace(const TraceRight& right, const ConnectionFilter& filter,
                                      const std::function<bool(const TracedPacket*)>& take);
   /// Returns the names of the ports, by link.
@@ -93,17 +95,18 @@ class Control {
     std::optional<unsigned> worker;
     Explained is;  ///< `why` is a whole sentence
     std::optional<WorkersConnection> connection;
-    std::shared_ptr<const FunctionView> view;  ///< the view that explained it
+    std::shared_ptr<const FunctionView> view;  ///< the view that explained the packet
   };
   CommandResult<Explanation> explain(const AnyKey& key);
 
   struct Reloaded {
-    std::vector<FunctionFacts::Count> counts;  ///< how many parts of each kind the function has
-    double took_ms = 0;  ///< from the start of the request until the last worker has it
+    std::vector<FunctionFacts::Count> counts;  ///< numbers of services, backends, ...
+    double took_ms = 0;  ///< time until the last worker had the new configuration
     std::vector<std::string> warnings;
   };
   /// Reads the file again. All of it takes effect; or none of it, if the file is wrong or changes a
-  /// key that cannot change while millrace runs. Connections stay as they are.
+  /// key that cannot change while millrace runs. Connections stay, except those that the function
+  /// can no longer serve (`Fate`).
   CommandResult<Reloaded> reload();
 
   /// Returns the kind of the running function.
@@ -147,8 +150,8 @@ class Control {
   /// changed since they were last sent. If `take` returns false, the new process has given up.
   CommandResult<void> tell(unsigned number, const TakeBytes& take);
   CommandResult<void> tell_last(unsigned number, const TakeBytes& take);
-  /// Ends this process's run: the new process is about to forward. Returns the function's last
-  /// state.
+  /// Ends this process's run, since the new process is about to forward. Returns the function's
+  /// last state.
   CommandResult<Json> let_go(unsigned number);
   /// Ends the hand-over if the new process does not take over: this process goes on.
   void give_up(unsigned number);
@@ -158,8 +161,8 @@ class Control {
   /// settings.
   bool is_replaced();
   /// @}
-  /// Makes the function follow the configuration, after it has been given another process's state.
-  /// To be called before workers run. Errors: those of `Workers::prepare`.
+  /// Applies the configuration to the function, after the function has received another process's
+  /// state. To be called before workers run. Errors: those of `Workers::prepare`.
   Result<void> resume();
 
  private:
@@ -167,10 +170,10 @@ class Control {
   std::string trouble_on(const WayTo& way, const AnyAddress& to) const;
   struct HandingOver {
     unsigned number = 0;
-    std::vector<Carrying> carrying;  // one for each worker
-    bool is_busy = false;            // sending connections
+    std::vector<Carrying> carrying;  // by worker
+    bool is_busy = false;            // true while connections are sent
     bool is_paused = false;
-    bool is_given_up = false;  // given up while it was busy
+    bool is_given_up = false;  // true if it was given up while it was busy
     bool has_let_go = false;
     std::chrono::steady_clock::time_point until;  // end of patience with the new process
   };
@@ -190,7 +193,7 @@ class Control {
 
    private:
     const Live* live_;
-    std::vector<std::uint64_t> idle_ns_;  // so far; indexed by worker
+    std::vector<std::uint64_t> idle_ns_;  // by worker: idle time until the last call of `since`
     std::chrono::steady_clock::time_point at_;
   };
   template <class IsDone>
@@ -202,9 +205,9 @@ class Control {
 
   Result<void> take_on(Config config);
 
-  FairMutex mutex_;  // shards may move one behind the other for seconds
+  FairMutex mutex_;  // fair, since shards may move one after another for seconds
   std::atomic<bool> is_tracing_ = false;
-  /// Reading a file may take long: a request that comes meanwhile is refused after this time.
+  /// Reading a file may take long: another reload, or an offer, is refused after waiting this long.
   static constexpr std::chrono::seconds kReloadPatience{5};
   std::timed_mutex reloading_;
   Workers* workers_;
@@ -218,8 +221,8 @@ class Control {
   unsigned offers_ = 0;
   std::condition_variable_any changed_;  // signals changes of `handing_over_`
   std::jthread watch_;
-  std::vector<std::uint64_t> moves_of_;  // indexed by shard
-  bool queues_are_in_place_ = true;      // each queue is with the worker that it is meant for
+  std::vector<std::uint64_t> moves_of_;  // by shard
+  bool queues_are_in_place_ = true;      // each device queue is at the worker that it is meant for
   std::jthread levelling_;
 };
 

@@ -30,7 +30,8 @@ using httplib::Response;
 constexpr const char* kJson = "application/json";
 
 Refusal no_number() {
-  return {Refusal::Kind::wrong, "number is missing or wrong: give the one of POST /handover"};
+  return {Refusal::Kind::wrong,
+          "number is missing or wrong: give the number that POST /handover returned"};
 }
 
 int status_of(Refusal::Kind kind) {
@@ -62,8 +63,8 @@ void refuse(Response& response, const Error& error) {
 }
 void answer(Response& response, const Json& json) { response.set_content(text_of(json), kJson); }
 
-/// Gives a request without a body the header "Content-Length: 0". A request that does not mention a
-/// body has none (RFC 9112, 6.3), but the library would read one until the client closes. The
+/// Adds the header "Content-Length: 0" to a request without a body. A request that does not mention
+/// a body has none (RFC 9112, 6.3), but the library would read one until the client closes. The
 /// request object is the library's own and not really constant.
 void has_no_body_unless_said(const Request& request) {
   if (request.has_header("Content-Length") || request.has_header("Transfer-Encoding")) return;
@@ -252,8 +253,8 @@ void ControlServer::Implementation::route() {
   });
 }
 
-/// Lists connections. Pieces are made as they are read, so that a slow reader delays no other
-/// request.
+/// Lists connections. Each piece of the list is made when the client reads it, so that a slow
+/// reader delays no other request.
 void ControlServer::Implementation::list(const Request& request, Response& response) {
   const auto filter = parse_filter(parameters(request), [](std::string_view) { return false; });
   if (!filter) return refuse(response, filter.error());
@@ -286,8 +287,8 @@ void ControlServer::Implementation::trace(const Request& request, Response& resp
                                                   : "packets and seconds are numbers from 1 to "
                                                     "1000000000"});
   }
-  // Taken before the answer has a status. The response holds it, and releases it if the client is
-  // gone.
+  // The right is taken before the answer has a status. The response holds the right, and releases
+  // it if the client is gone.
   const auto right = control->right_to_trace();
   if (!right) return refuse(response, right.error());
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(*seconds);
@@ -305,7 +306,7 @@ void ControlServer::Implementation::trace(const Request& request, Response& resp
           if (packet == nullptr) return sink.is_writable();
           return write(block_of(*packet)) && --left > 0;
         });
-        right->end();  // before the reader sees the end
+        right->end();  // released before the reader sees the end
         if (!is || http.is_ending()) return false;
         const std::string lost = pcapng_lost(*is);
         if (sink.write(lost.data(), lost.size())) sink.done();

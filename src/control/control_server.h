@@ -17,8 +17,8 @@ class ControlServer {
  public:
   /// Makes a server and its socket. Errors: as `UnixHttp::bind`.
   static Result<std::unique_ptr<ControlServer>> bind(const std::string& path, bool replaces);
-  /// Answers from now on, on threads of its own. `control` outlives the server; `stats` makes the
-  /// answer to `GET /stats`. Errors: as `UnixHttp::start`.
+  /// Answers from now on, on threads of its own. `control` must outlive the server; `stats` makes
+  /// the answer to `GET /stats`. Errors: as `UnixHttp::start`.
   Result<void> start(Control& control, std::function<Json()> stats);
   /// Does what `UnixHttp::take_place` does. Errors: the same.
   Result<void> take_place();

@@ -22,7 +22,7 @@ namespace {
 const Json kOne{{"backends", 1}};  // answer of a command that found one backend
 const std::string kHealth = "health = { check = \"tcp\" }\n";
 
-/// DPDK's devices can be opened once in a process, so all tests share them.
+/// DPDK's devices can be opened once in a process, so all tests share one dataplane.
 class ControlTest : public testing::Test {
  protected:
   struct Running {
@@ -140,7 +140,8 @@ TEST_F(ControlTest, OneAtATimeHasTheRightToTrace) {
   const auto second = control().right_to_trace();
   ASSERT_TRUE(second.has_value());
   first->reset();
-  EXPECT_FALSE(control().right_to_trace().has_value()) << "the first one's end took the second's";
+  EXPECT_FALSE(control().right_to_trace().has_value())
+      << "the first right, which ended before, released the second";
 }
 
 }  // namespace

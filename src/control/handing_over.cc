@@ -86,19 +86,21 @@ void Control::give_up(unsigned number) {
   changed_.notify_all();
 }
 
-/// Marks the hand-over with that number as busy. To be called under the lock.
+/// Marks the hand-over with that number as busy, and returns it. Refused if there is none, or if it
+/// is busy or paused already. To be called under the lock.
 auto Control::busy_with(unsigned number) -> CommandResult<HandingOver*> {
   if (!handing_over_ || handing_over_->number != number || handing_over_->is_busy ||
       handing_over_->is_paused)
-    return std::unexpected(not_now(
-        "no hand-over to that process is under way: it was silent too long, has received all, or "
-        "another process has asked since"));
+    return std::unexpected(
+        not_now("no hand-over with this number can go on: the new process was silent too long, has "
+                "received all, or is still receiving, or another process has asked since"));
   handing_over_->is_busy = true;
   changed_.notify_all();
   return &*handing_over_;
 }
 
-/// Ends the busy time of a hand-over. To be called under the lock.
+/// Ends the busy time of a hand-over. `goes_on`: false if the new process has given up, or if the
+/// hand-over has failed. To be called under the lock.
 CommandResult<void> Control::rest(HandingOver& handing_over, bool goes_on) {
   handing_over.is_busy = false;
   handing_over.until =
@@ -173,7 +175,7 @@ CommandResult<void> Control::tell_last(unsigned number, const TakeBytes& take) {
   (*is)->is_paused = true;
   if (!pause()) {
     static_cast<void>(rest(**is, false));
-    return std::unexpected(not_now("its workers did not drain in time"));
+    return std::unexpected(not_now("the workers of the running process did not drain in time"));
   }
   bool goes_on = workers_->ask_all([&](unsigned n) {
     Carrying& carrying = (*is)->carrying[n];
@@ -197,7 +199,8 @@ CommandResult<Json> Control::let_go(unsigned number) {
   if (!handing_over_ || handing_over_->number != number || handing_over_->is_busy ||
       !handing_over_->is_paused || std::chrono::steady_clock::now() >= handing_over_->until)
     return std::unexpected(not_now(
-        "this process goes on: it was not told that it was to be replaced, or waited too long"));
+        "this process goes on: the new process has not received all connections, or took too "
+        "long"));
   Json last = Json::object();
   workers_->function().tell_last(last, workers_->on_each());
   handing_over_->has_let_go = true;

@@ -1,4 +1,4 @@
-// Shards of a running dataplane move between its workers.
+// Moves shards between the workers of a running dataplane.
 #include <algorithm>
 #include <chrono>
 #include <stop_token>
@@ -36,12 +36,13 @@ auto Control::shards() -> Shards {
 std::optional<Refusal> Control::refusal_to_move(unsigned shard, unsigned to) {
   using Kind = Refusal::Kind;
   if (auto no = refusal_while_handing_over()) return no;
-  if (workers_->count() < 2) return refusal(Kind::not_now, "there is one worker only");
+  if (workers_->count() < 2)
+    return refusal(Kind::not_now, "there is one worker only: shards move between several");
   if (!config_.spread.level)
     return refusal(Kind::not_now,
                    "shards stay where they are: give spread.level = true, and restart");
   if (!queues_are_in_place_)
-    return refusal(Kind::not_now, "a device's queue is on its way to another worker");
+    return refusal(Kind::not_now, "a device's queue is on its way to another worker: ask again");
   if (shard >= moves_of_.size())
     return refusal(Kind::absent, "there are shards 0 to " + std::to_string(moves_of_.size() - 1));
   if (to >= workers_->count())
@@ -76,18 +77,22 @@ CommandResult<double> Control::move_shard(unsigned shard, unsigned to) {
   ShardMoves& moves = live_->owners().moves();
   const auto is_done = [&moves] { return !moves.is_under_way(); };
   if (!wait_for(is_done, kMovePatience))
-    return std::unexpected(refusal(Refusal::Kind::not_now, "another shard is on its way"));
+    return std::unexpected(refusal(Refusal::Kind::not_now,
+                                   "another shard is on its way to its new worker: ask again"));
   if (auto no = refusal_to_move(shard, to)) return std::unexpected(*no);
   if (moves.worker_of(shard) == to) return 0.0;
   const auto start = SteadyClock::now();
   moves.begin(shard, to);
   ++moves_of_[shard];
   if (!wait_for(is_done, kMovePatience))
-    return std::unexpected(refusal(Refusal::Kind::not_now, "it is on its way still"));
+    return std::unexpected(
+        refusal(Refusal::Kind::not_now,
+                "the shard is still on its way: GET /shards shows when it has arrived"));
   return std::chrono::duration<double, std::milli>(SteadyClock::now() - start).count();
 }
 
-/// Returns how much of the time since it was asked last each worker had packets, 0 to 1.
+/// Returns, for each worker, the fraction of the time since the last call in which it had packets,
+/// 0 to 1.
 std::vector<double> Control::BusyTimes::since() {
   std::vector<double> busy;
   const auto now = SteadyClock::now();
@@ -101,11 +106,11 @@ std::vector<double> Control::BusyTimes::since() {
   return busy;
 }
 
-/// Makes only the first `workers` workers receive. Returns how many do. No shard moves until
-/// each queue has come to its worker: so a packet that waits for a move came behind those that the
-/// former worker of its queue had received.
+/// Lets only the first `workers` workers receive. Returns how many receive. No shard moves until
+/// each device queue has come to its new worker: so a packet that is held for a move arrived after
+/// all packets that the queue's former worker received.
 unsigned Control::use(unsigned workers) {
-  // Other requests wait meanwhile, and the next interval looks again.
+  // Short, since other requests wait meanwhile, and the next interval tries again.
   constexpr std::chrono::milliseconds kUsePatience{50};
   const std::lock_guard guard(mutex_);
   // Paused workers pass no queue on.
@@ -121,7 +126,7 @@ unsigned Control::use(unsigned workers) {
   return live_->in_use();
 }
 
-/// Returns the share of the capacity, 0 to 1, that live connections take, of the fuller family.
+/// Returns the fraction of the capacity, 0 to 1, that live connections use, in the fuller family.
 double Control::taken() {
   const std::lock_guard guard(mutex_);
   const auto taken_of = [](const TableReport& table) {

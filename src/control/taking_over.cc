@@ -63,8 +63,8 @@ Result<void> TakingOver::take(std::span<const std::byte> bytes) {
   return {};
 }
 
-/// Takes the parts that have come whole, and returns their bytes. Once all have come, the offsets
-/// of each own part's images in a record are known.
+/// Reads the parts that have arrived whole, and returns their size in bytes. Once all have arrived,
+/// finds the offset of each own part's image in a record.
 std::size_t TakingOver::take_parts(std::span<const std::byte> bytes) {
   const std::size_t count =
       std::min<std::uint64_t>(bytes.size() / sizeof(CarriedPart), block_.count);
@@ -100,7 +100,7 @@ void TakingOver::find_images() {
         refused_ = Error{"the running millrace sends the state of its function " +
                          std::string(own.name()) + " in version " + std::to_string(told.version) +
                          ", and this one reads version " + std::to_string(own.version) +
-                         ": end it, and start this one without --take-over"};
+                         ": end the running one, and start this one without --take-over"};
       }
       is_wrong_ |= told.name() == own.name() && told.image_bytes != own.image_bytes;
       at += told.image_bytes;
@@ -119,7 +119,7 @@ void TakingOver::find_images() {
   of<K>().image_bytes = bytes;
 }
 
-/// Takes the records that have come whole, and returns their bytes.
+/// Applies the records that have arrived whole, and returns their size in bytes.
 template <class K>
 std::size_t TakingOver::take_some(std::span<const std::byte> bytes) {
   using Carried = CarriedConnection<K>;
@@ -159,7 +159,7 @@ bool TakingOver::apply(std::uint32_t worker, const CarriedConnection<K>& carried
     --connections_;
   }
   if (!pending.empty()) pending.erase({worker, carried.entry});
-  // Another connection that still has its keys may be removed by a later record.
+  // This fails while another connection has the same keys, which a later record may remove.
   if (carried.is_there != 0 && !place(worker, carried, images))
     pending.insert({{worker, carried.entry}, {carried, {images.begin(), images.end()}}});
   return true;
@@ -201,7 +201,7 @@ void TakingOver::place_pending() {
 Result<void> TakingOver::end() {
   if (!is_whole_)
     return std::unexpected(
-        Error{"the running millrace broke off in the middle of its connections"});
+        Error{"the running millrace sent only a part of its connections: try again"});
   is_whole_ = false;
   place_pending<KeyV4>();
   place_pending<KeyV6>();

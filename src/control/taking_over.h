@@ -20,21 +20,21 @@ namespace millrace {
 /// Reads the stream of connections. One thread uses it, before the workers run.
 class TakingOver {
  public:
-  /// `workers` have been made from the other process's offer and outlive the object; `owners` are
-  /// theirs.
+  /// `workers` must have been made from the other process's offer, and must outlive the object;
+  /// `owners` must be those of these workers.
   TakingOver(Workers& workers, std::shared_ptr<Owners> owners);
 
-  /// Takes bytes of the stream (carried.h), in pieces of any size. Errors: failed (the stream is
-  /// malformed or cannot be read by this version, or the other process refuses).
+  /// Reads the next bytes of the stream (carried.h), in pieces of any size. Errors: failed (the
+  /// stream is malformed or cannot be read by this version, or the other process refuses).
   Result<void> take(std::span<const std::byte> bytes);
   /// Ends the stream, and opens waiting connections. Errors: failed (the stream was cut off).
   Result<void> end();
 
-  /// Returns the records received since the last call.
+  /// Returns the number of records received since the last call.
   std::uint64_t told() { return std::exchange(told_, 0); }
   std::uint64_t connections() const { return connections_; }
-  /// Returns the connections that could not be opened: no room, no backend, or a function that this
-  /// process does not have.
+  /// Returns the number of connections that could not be opened, for lack of room, of a backend, or
+  /// of a function that this process does not have.
   std::uint64_t left_behind() const {
     return std::get<0>(families_).pending.size() + std::get<1>(families_).pending.size();
   }
@@ -60,11 +60,12 @@ class TakingOver {
   struct Family {
     /// The place of each opened connection, by the other process's worker and entry.
     std::vector<std::vector<Placed>> places;
-    /// Connections that could not be opened yet, by the same.
+    /// Connections that could not be opened yet, by the other process's worker and entry.
     std::map<std::pair<std::uint32_t, std::uint32_t>, Told<K>> pending;
     /// Offset in `Told::images` of each own part's image, or `kNoImage`.
     std::vector<std::size_t> images_at;
-    std::optional<std::size_t> image_bytes;  ///< in a record; none before parts have come
+    /// Size of all images in a record; none before the parts have arrived.
+    std::optional<std::size_t> image_bytes;
     /// Ranges in `Told::images` of functions that this process does not have.
     std::vector<Range> strangers;
   };

@@ -1,5 +1,5 @@
-// HTTP over a Unix socket that only its owner may open: cpp-httplib's server, with the additions
-// that this needs.
+// HTTP over a Unix socket that only its owner may open: cpp-httplib's server, with what a Unix
+// socket needs besides.
 #pragma once
 
 #include <httplib.h>
@@ -17,10 +17,11 @@ namespace millrace {
 /// Handlers must be set before `start`. Several threads call them at once.
 class UnixHttp : public httplib::Server {
  public:
-  /// Requests that are answered at the same time; further ones wait in order. Requests have no
-  /// body.
+  /// Requests that are answered at the same time; further ones wait in order.
   static constexpr std::size_t kThreads = 32;
+  /// Largest body of a request in bytes. No request needs a body.
   static constexpr std::size_t kMostBytes = 4096;
+  /// Connections that may wait until they are accepted.
   static constexpr int kWaiting = 1024;
 
   UnixHttp();

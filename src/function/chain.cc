@@ -45,7 +45,7 @@ std::vector<Part> ChainFor<K>::parts() const {
   return all;
 }
 
-/// Steers each key as the first function does that rewrites an end of it.
+/// Steers each key like the first function that rewrites one of its ends.
 template <class K>
 Steered ChainFor<K>::steer(std::span<const K> keys) const {
   Steered steered;
@@ -58,8 +58,8 @@ Steered ChainFor<K>::steer(std::span<const K> keys) const {
   return steered;
 }
 
-/// Asks the functions in order. A packet that one refuses is not shown to the next. A packet that
-/// none of them handles gets `no_service`.
+/// Asks the functions in order. A packet that one function refuses is not shown to the next. A
+/// packet that no function handles gets `no_service`.
 template <class K>
 std::uint64_t ChainFor<K>::screen(Burst& burst, Lane<K>& lane, std::uint64_t unknown) {
   std::uint64_t begin = 0;
@@ -92,7 +92,8 @@ K ChainFor<K>::left_by(const Link& link) const {
   return link.function->target(opening.key, opening.state).key;
 }
 
-/// Asks a function to open the connection. False: it refuses, and counts nothing.
+/// Asks a function to open the connection. False: the function refuses, and does not count the
+/// connection.
 template <class K>
 bool ChainFor<K>::ask(const Burst& burst, Link& link) {
   link.function->open(burst, link.opening);
@@ -106,8 +107,9 @@ void ChainFor<K>::abandon(Link& link) {
   link.function->event(Event::abandoned, link.opening.state, false);
 }
 
-/// Asks for another reply key after a collision: the functions from the last to the first, until
-/// one has another answer. Those behind it, from `next` on, must be asked anew. False: none has.
+/// Asks the functions for another reply key after a collision, from the last to the first, until
+/// one accepts. Sets `next` to the place behind that function: from there on the functions must be
+/// asked anew. False: all functions refuse.
 template <class K>
 bool ChainFor<K>::choose_otherwise(const Burst& burst, std::size_t& next) {
   for (next = links_.size(); next > 0; --next) {
@@ -124,7 +126,8 @@ void ChainFor<K>::open(const Burst& burst, Opening<K>& opening) {
   std::size_t next = 0;
   if (opening.attempt > 0 && !choose_otherwise(burst, next)) {
     // The line will report the refusal as `Event::abandoned`. All functions have uncounted the
-    // opening by now, so all are marked as refusing, and `event` passes none of that on.
+    // opening by now, so all are marked as refusing, and `event` passes that report on to none of
+    // them.
     Verdict why = links_.front().opening.refusal;
     for (Link& link : links_) {
       const bool has_refused = link.opening.decision == Decision::refused;

@@ -1,4 +1,5 @@
-// A chain: a function that is made of several. A packet is looked up once, whatever their number.
+// A chain: a function that is made of several functions. A packet is looked up once, however many
+// functions there are.
 //
 // The functions serve originators' packets in order, replies in the reverse order. An entry of a
 // connection holds the functions' parts, one behind the other. A function may have no part in a
@@ -46,8 +47,8 @@ class ChainFor final : public FunctionFor<K> {
  private:
   struct Link {
     FunctionFor<K>* function;
-    std::size_t offset;        // of the function's part, in both entries
-    std::size_t image_offset;  // of the function's image
+    std::size_t offset;        // offset of the function's part in both entries
+    std::size_t image_offset;  // offset of the function's image
     Opening<K> opening;        // the last question to the function, with its answer
   };
   using Decision = typename Opening<K>::Decision;
@@ -66,7 +67,8 @@ class ChainFor final : public FunctionFor<K> {
 
 class Chain final : public Function {
  public:
-  /// `functions` outlive the chain. A line refuses a chain with parts that are too large together.
+  /// `functions` must outlive the chain. A line refuses a chain with parts that are too large
+  /// together.
   explicit Chain(std::span<Function* const> functions);
 
   /// True if all functions are stateful.

@@ -224,7 +224,7 @@ class ChainDeployment final : public FunctionDeployment {
  private:
   std::vector<std::unique_ptr<FunctionDeployment>> functions_;
   Kinds kinds_;
-  std::shared_ptr<const ChainSettings> settings_;  // those that all functions have
+  std::shared_ptr<const ChainSettings> settings_;  // the settings that all functions have
   std::vector<std::unique_ptr<Chain>> all_;
 };
 

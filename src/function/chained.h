@@ -1,4 +1,4 @@
-// Several functions as one for the rest of the program: one `FunctionSettings`. Its deployment
+// Makes one `FunctionSettings` of several functions, for the rest of the program. Its deployment
 // makes a chain (chain.h) for each worker.
 #pragma once
 

@@ -66,13 +66,13 @@ struct Explained {
   bool changes_nothing = false;
 };
 
-/// A snapshot of a deployment, which any thread may use for any time. The default is that of a
+/// A snapshot of a deployment, which any thread may use for any time. The default members suit a
 /// function that handles every packet, and has no names for connections.
 class FunctionView {
  public:
   virtual ~FunctionView() = default;
 
-  /// A connection: the originator's key, and the key with which its packets leave.
+  /// A connection: the originator's key, and the key with which the originator's packets leave.
   struct Flow {
     const AnyKey& key;
     const AnyKey& translated;
@@ -95,7 +95,7 @@ class FunctionDeployment {
   /// Makes that worker's function, in memory near the processor of the calling thread.
   virtual Function& make(unsigned worker) = 0;
 
-  /// Changes to other settings of the same kind, which do not differ in what
+  /// Changes to other settings of the same kind, which must not differ in what
   /// `FunctionSettings::unchangeable` names. Returns the connections that are to be reviewed
   /// (`FunctionFor::fate`) then. Errors: a setting is wrong (usage), or some worker no longer
   /// serves (failed).
@@ -116,20 +116,21 @@ class FunctionDeployment {
 
   /// @name Another process takes over
   /// @{
-  /// Adds members to an object that the new process gets before connections come, as
+  /// Adds members to an object that the new process receives before any connection, as
   /// `FunctionRun::offered`. All functions of a chain write to one object, so their members have
   /// different names. False: some worker no longer serves.
   virtual bool tell_first(Json& /*to*/, const OnEachWorker&) const { return true; }
-  /// Adds members to an object that the new process gets after all connections (`take_last`). It
-  /// gets none if this process dies before.
+  /// Adds members to an object that the new process receives after all connections (`take_last`).
+  /// If this process dies before, the new process receives none.
   virtual void tell_last(Json& /*to*/, const OnEachWorker&) const {}
-  /// Takes the object that the process before has sent last; null: it has ended without one. Until
-  /// this call there is a place for everything that the process before served; after it, the first
-  /// `update` may remove that. Called before workers run.
+  /// Reads the object that the process before has sent last; null: that process has ended without
+  /// sending it. Until this call the deployment keeps what the process before served, even if it is
+  /// not configured here; the first `update` after the call may remove that. Called before workers
+  /// run.
   virtual void take_last(const Json* /*said*/) {}
   /// @}
 
-  /// Checks the whole deployment; at rest. Errors: the first rule that is broken.
+  /// Checks the whole deployment. To be called at rest. Errors: the first rule that is broken.
   virtual Result<void> check_invariants() const { return {}; }
 };
 

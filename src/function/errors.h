@@ -8,10 +8,10 @@
 
 namespace millrace {
 
-/// Rewrites the burst's ICMP errors, and gives them the verdict `related`. In their lane
-/// `connection` is the entry that they are about. Errors about packets that are not served stay as
-/// they are. `target_of(side, key, id)` returns how packets with that key leave; `id` is their
-/// entry, on that side of the connection.
+/// Rewrites the burst's ICMP errors, and gives them the verdict `related`. In their lane, the
+/// caller has set `connection` to the entry of the quoted packet. Errors about packets that are not
+/// served stay as they are. `target_of(side, key, id)` returns how packets with that key leave;
+/// `id` is their entry, on that side of the connection.
 template <class K, class TargetOf>
 void send_errors_on(Burst& burst, FunctionFor<K>& function, TargetOf&& target_of) {
   const Lane<K>& lane = burst.quoted<K>();

@@ -5,7 +5,7 @@
 // `event` and the like are called for a single connection. In the order of the line:
 //
 //   steer    which end of a packet's connection no function rewrites; that end chooses the worker
-//   (find)   the tracker finds the entries of packets, and which side of the connection each is
+//   (find)   the tracker finds the packets' entries, and the side that has sent each packet
 //   screen   for packets without an entry: which of them may begin a connection
 //   open     for a new connection: the function chooses, and names the reply's key
 //   (link)   the tracker inserts the reply's entry; if its key is taken, `open` is called again
@@ -18,19 +18,20 @@
 // tracks everything and changes nothing.
 //
 // Threads: each worker has a function of its own (`FunctionDeployment::make`), and only the
-// worker's thread calls it; before workers run and at rest, any one thread at a time.
+// worker's thread calls it; before workers run and while they are at rest, any one thread at a time
+// may.
 //
 // Invariants:
 //
 // 1. No call blocks, throws or allocates: millions of packets a second wait for it.
-// 2. `open` writes every byte of both states that is read later. Before, they hold bytes of another
-//    connection, or those of the attempt before.
+// 2. `open` writes every byte of both states that is read later. Before the call, the states hold
+//    bytes of another connection, or of the attempt before.
 // 3. A connection counts from the answer that accepts it, a resumed one from `Event::adopted`. It
 //    is uncounted once: by `closed` or by `abandoned`. An `open` with a higher `attempt` uncounts
 //    the attempt before it.
-// 4. A connection that the function has answered with `unconcerned` stays so: `serve` leaves its
-//    packets as they are, `event` does nothing, `target` returns the key that it was given. Only
-//    `fate` may say `begins_anew`, if by now the function would take such a connection.
+// 4. A connection stays `unconcerned` once the function has answered so: `serve` leaves its packets
+//    as they are, `event` does nothing, `target` returns the key that it was given. Only `fate` may
+//    return `begins_anew`, if by now the function would take such a connection.
 // 5. Where workers share tables, several functions may serve the same connection at once: states
 //    are constant after `open`, or read and written by `std::atomic_ref`. The originator's entry
 //    may be gone when a reply is served (`States::originator`).
@@ -60,14 +61,14 @@ namespace millrace {
 
 /// The bytes that a function keeps in the entries of a connection, and their image.
 struct Part {
-  /// Most bytes of all parts of an entry together, and of all images of a connection together.
+  /// Largest size of all parts of an entry together, and of all images of a connection together.
   static constexpr std::size_t kMost = 64;
 
-  std::string_view name;               ///< the function's
+  std::string_view name;               ///< name of the function
   std::uint16_t version = 1;           ///< version of the image, raised when its meaning changes
-  std::uint16_t originator_bytes = 0;  ///< in the originator's entry
-  std::uint16_t reply_bytes = 0;       ///< in the reply's entry
-  std::uint16_t alignment = 2;         ///< alignment of both: 1, 2, 4 or 8
+  std::uint16_t originator_bytes = 0;  ///< size of the part in the originator's entry
+  std::uint16_t reply_bytes = 0;       ///< size of the part in the reply's entry
+  std::uint16_t alignment = 2;         ///< alignment of both parts: 1, 2, 4 or 8
   /// Size of the image that `write` writes and `open` reads at another worker or process; the image
   /// is not aligned. A process without this function takes a connection over only if its image is
   /// all 0.
@@ -79,8 +80,8 @@ struct Part {
 template <class K>
 struct Opening {
   std::uint8_t packet = 0;    ///< place in the burst of the connection's first packet
-  std::uint32_t attempt = 0;  ///< number of answers before, all with a reply key that is taken
-  K key;                      ///< the originator's
+  std::uint32_t attempt = 0;  ///< number of earlier answers; the reply key of each was taken
+  K key;                      ///< the originator's key
   /// True: the packet is a reply to a packet that was served without an entry. The function is
   /// asked once only, and the answer is given up (`Event::abandoned`) if its reply key is not the
   /// packet's.
@@ -88,11 +89,11 @@ struct Opening {
   std::byte* state = nullptr;        ///< the function's part of the originator's entry
   std::byte* reply_state = nullptr;  ///< the function's part of the reply's entry
   /// True: another worker or process had the connection. There is no packet, the burst is empty,
-  /// `attempt` is 0, and limits are not asked. The function refuses if the connection cannot go on
-  /// as it was. If the connection finds a place, `Event::adopted` follows, else no event does.
+  /// `attempt` is 0, and limits are not checked. The function refuses if the connection cannot go
+  /// on as it was. If the connection finds a place, `Event::adopted` follows, else no event does.
   bool is_resumed = false;
-  /// The image that `write` wrote there; null if no function of that name had a part in the
-  /// connection.
+  /// The image of a resumed connection, which `write` wrote at the worker or process before; null
+  /// if no function of that name had a part in the connection.
   const std::byte* image = nullptr;
   std::span<const std::byte* const> images;  ///< the image of each function of a chain
 
@@ -101,8 +102,8 @@ struct Opening {
     two_way,  ///< open it; link `reply_key`
     refused,  ///< do not open it; `refusal` says why
     /// This function has no part in the connection, but another function in the chain may open it.
-    /// The function marks that in its state (4 above). Without another function it is refused, so
-    /// `refusal` is set, too.
+    /// The function marks that in its state (invariant 4). If no function has a part, the
+    /// connection is refused, so `refusal` is set, too.
     unconcerned,
   };
   // answer:
@@ -125,27 +126,27 @@ struct Opening {
 
 /// An event in the life of a connection.
 enum class Event : std::uint8_t {
-  /// A packet is about to prove it. The function answers `tracked`, and counts it as proved; or it
-  /// answers the limit that forbids it (`is_limit`).
+  /// A packet is about to prove the connection. The function returns `tracked`, and counts the
+  /// connection as proved; or it returns the limit that forbids the connection (`is_limit`).
   proved,
-  unproved,   ///< it no longer counts as proved, although it lives on
-  closed,     ///< it has ended, or goes on at another worker
-  abandoned,  ///< its accepted opening was given up: it no longer counts as opened
-  adopted,    ///< it was opened at another worker or in another process, and goes on here
+  unproved,   ///< the connection no longer counts as proved, but goes on
+  closed,     ///< the connection has ended, or goes on at another worker
+  abandoned,  ///< the opening was given up after its acceptance, and no longer counts
+  adopted,    ///< the connection was opened at another worker or process, and goes on here
 };
 
 /// The decision about a connection after a change of settings. The order is that of severity.
 enum class Fate : std::uint8_t {
   stays,
-  begins_anew,  ///< its entries are removed: its next packet opens it again
-  reset,        ///< it ends, and both sides get a RST
+  begins_anew,  ///< the connection's entries are removed; its next packet opens it again
+  reset,        ///< the connection ends, and both sides get a RST
 };
 
 /// The connections to review after a change: the line asks the function for the `fate` of each.
 enum class Review : std::uint8_t {
   none,
   /// Connections in which the function has no part (`Decision::unconcerned`). Only chains have such
-  /// connections; the deployment of a chain reviews all.
+  /// connections; the deployment of a chain reviews all connections.
   unconcerned,
   all,
 };
@@ -158,7 +159,7 @@ class FunctionFor {
 
   /// Returns the function's part of entries, the same at each call.
   virtual Part part() const = 0;
-  /// Returns the parts of the functions of a chain; of another function, its own part.
+  /// Returns the parts of a chain's functions; a function that is no chain returns its own part.
   virtual std::vector<Part> parts() const { return {part()}; }
 
   /// Returns which end of each of these packets, at most 64, chooses the worker of its connection:
@@ -167,10 +168,10 @@ class FunctionFor {
   virtual Steered steer(std::span<const K> /*keys*/) const { return {}; }
 
   /// Returns which of the lane's packets in `unknown`, which have no entry, may begin a connection;
-  /// both are bits by place in the lane. Of each other packet it sets the bit in the lane's
-  /// `replies` if the packet may be a reply to one that was served without an entry; else it gives
-  /// the packet a verdict: `no_service` if the function does not handle it, another verdict to
-  /// refuse it.
+  /// `unknown` and the result are bits by place in the lane. For each other packet, sets the bit in
+  /// the lane's `replies` if the packet may be a reply to one that was served without an entry;
+  /// else gives the packet a verdict: `no_service` if the function does not handle it, another
+  /// verdict to refuse it.
   virtual std::uint64_t screen(Burst&, Lane<K>&, std::uint64_t unknown) { return unknown; }
 
   /// Answers whether and how a connection is opened (`Opening`). If the reply's key is taken, by
@@ -181,8 +182,8 @@ class FunctionFor {
   virtual void open(const Burst& burst, Opening<K>& opening) = 0;
 
   /// Takes note of an event of the connection with this originator's state. Any worker may have
-  /// opened the connection. `is_proved`: it counts as proved. The return value matters for
-  /// `Event::proved` only.
+  /// opened the connection. `is_proved`: the connection counts as proved. The return value matters
+  /// for `Event::proved` only.
   virtual Verdict event(Event, const std::byte* /*state*/, bool /*is_proved*/) {
     return Verdict::tracked;
   }
@@ -193,7 +194,7 @@ class FunctionFor {
   ///
   /// - A packet with an entry (`lane.connection[i]`, of side `lane.side(i)`) becomes `tracked`, or
   ///   gets a verdict that drops it.
-  /// - An originator's packet without an entry comes with the verdict that says why it has none.
+  /// - An originator's packet without an entry arrives with the verdict that says why it has none.
   ///   The function may turn `table_full`, `over_budget` and `no_connection` into `stateless`, or
   ///   into another reason; it leaves every other verdict.
   /// - A reply without an entry becomes `stateless`, `no_service` or dropped, unless its verdict
@@ -203,10 +204,11 @@ class FunctionFor {
   /// The way in which packets leave.
   struct Target {
     K key;
-    std::optional<typename K::Address> next_hop;  ///< in place of their destination's
+    std::optional<typename K::Address> next_hop;  ///< if set, replaces the route's next hop
   };
-  /// Returns how packets with that key leave. Their connection has this originator's state, and no
-  /// reply's entry; the key of a reply's entry says it by itself.
+  /// Returns how packets with that key leave; their connection has this originator's state. The
+  /// line asks only if the connection has no reply's entry: otherwise the key of that entry says
+  /// how they leave.
   virtual Target target(const K& key, const std::byte* /*state*/) const {
     return {key, std::nullopt};
   }
@@ -226,14 +228,15 @@ class FunctionFor {
   /// @name Packets that are served without an entry
   /// @{
   /// Returns `tracked` if this packet, a reply without a connection, answers packets that are
-  /// served without an entry; then `originator` becomes their key. Returns a limit if that forbids
-  /// the connection, and the reply with it, else `no_service`.
+  /// served without an entry; then `originator` becomes their key. Returns the verdict of a limit
+  /// if that limit forbids the connection, and so the reply; else `no_service`.
   virtual Verdict recognise_reply(const Burst&, unsigned /*packet*/, const K& /*reply_key*/,
                                   K& /*originator*/) {
     return Verdict::no_service;
   }
-  /// Returns how packets with that key leave that have no connection; nothing if the function does
-  /// not serve them, or cannot say it now. `packet` is an ICMP error about such a packet.
+  /// Returns how packets with that key and without a connection leave; nothing if the function does
+  /// not serve them, or cannot tell now how they leave. `packet` is an ICMP error about such a
+  /// packet.
   virtual std::optional<Target> target_without_entry(const Burst&, unsigned /*packet*/, const K&) {
     return std::nullopt;
   }
@@ -248,7 +251,7 @@ class FunctionFor {
 class Function : public Steering {
  public:
   /// False: nothing is tracked, and `open` is never called. A packet that may begin a connection
-  /// comes to `serve` with the verdict `table_full`.
+  /// reaches `serve` with the verdict `table_full`.
   virtual bool stateful() const { return true; }
   virtual FunctionFor<KeyV4>& v4() = 0;
   virtual FunctionFor<KeyV6>& v6() = 0;

@@ -35,7 +35,7 @@ struct FunctionCommand {
 struct FunctionTelemetry {
   std::string_view key;
   std::string_view what;                     ///< description in one line
-  std::span<const std::string_view> called;  ///< members that together make an element's name
+  std::span<const std::string_view> called;  ///< members of an element that together make its name
 };
 
 /// The possible values of a key of the configuration, for `millrace schemes`.
@@ -55,8 +55,8 @@ struct FunctionKind {
   /// Returns the settings of a configuration without the function's keys.
   std::shared_ptr<const FunctionSettings> (*defaults)();
   std::unique_ptr<SettingsReader> (*reader)();
-  /// Makes the deployment; `settings` are of this kind. Errors: a setting is wrong (usage); what
-  /// the process before has offered cannot be read (failed).
+  /// Makes the deployment; `settings` must be of this kind. Errors: a setting is wrong (usage);
+  /// what the process before has offered cannot be read (failed).
   Result<std::unique_ptr<FunctionDeployment>> (*deploy)(
       std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run);
 };

@@ -9,8 +9,8 @@
 
 namespace millrace {
 
-/// Reads one file, on one thread: `read` for each of its keys, then `finish`. Errors go to
-/// `Problems`.
+/// Reads one file, on one thread. The caller calls `read` for each of the kind's keys in the file,
+/// then `finish`. Errors go to `Problems`.
 class SettingsReader {
  public:
   virtual ~SettingsReader() = default;

@@ -36,7 +36,7 @@ struct Surroundings {
 /// Settings of a run for all its functions, from the rest of the file and from the command line.
 struct FunctionRun {
   unsigned workers = 1;
-  bool shares_tables = false;        ///< the workers use the same connection tables
+  bool shares_tables = false;        ///< true: the workers use the same connection tables
   bool stateless_when_full = true;   ///< packets that find no place may be served without an entry
   std::uint32_t quiet_ms = 600'000;  ///< a connection that was idle for less may still go on
   unsigned helpers = 0;              ///< threads that may be started beside the workers
@@ -57,7 +57,7 @@ struct FunctionFacts {
   std::string_view counts_nothing;
   /// The key by which packets that no function handles are dropped; empty: such packets go on.
   std::string_view drops_unmatched;
-  bool has_replies = false;  ///< replies have other addresses than their requests' reversed
+  bool has_replies = false;  ///< true: replies come from other addresses than requests go to
 };
 
 class FunctionSettings {

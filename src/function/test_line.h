@@ -9,7 +9,7 @@
 // - the proof and the end of connections: `prove`, `close`. States are not followed, so a SYN or a
 //   RST ends nothing. Only a connection that a reply opens is proved at once, as on a real line.
 //
-// A test calls `function()` itself for what is not on a packet's way: `steer`, `Event::unproved`,
+// A test makes the calls that no packet causes itself, by `function()`: `steer`, `Event::unproved`,
 // and connections that move between workers (`continue_from`, `Event::adopted`).
 //
 // The caller owns the function, which must outlive the line. One thread uses both.
@@ -55,7 +55,7 @@ class TestLine {
   static constexpr std::uint8_t kAck = 0x10;
 
   struct Packet {
-    std::string from, to;  ///< "a:1", of the hosts that `host` names
+    std::string from, to;  ///< "a:1": a host's name (`host`) and a port
     std::uint8_t protocol = kTcp;
     std::uint8_t flags = kSyn;
     std::size_t data = 0;  ///< bytes behind the TCP header
@@ -63,7 +63,7 @@ class TestLine {
   struct Sent {
     Verdict verdict = Verdict::not_ip;
     std::string from, to;
-    std::string by{};  ///< the next hop, where one was chosen
+    std::string by{};  ///< the next hop that the function has chosen; "" if none
   };
 
   explicit TestLine(Function& function) : function_(&function), part_(function.family<K>().part()) {
@@ -108,7 +108,7 @@ class TestLine {
     run();
     return burst_->verdict[0];
   }
-  /// Returns the next hop of the last packet; "" if it goes where its destination says.
+  /// Returns the next hop that the function chose for the last packet; "" if it chose none.
   std::string next_hop() const {
     if (burst_->has_next_hop == 0) return {};
     return {name_of(burst_->template next_hops<Address>()[0].bytes.back())};
@@ -277,9 +277,10 @@ class TestLine {
   void open(Lane<K>& lane) {
     Verdict& verdict = burst_->verdict[0];
     const std::uint64_t begin = function().screen(*burst_, lane, 1);
-    EXPECT_EQ(begin & ~std::uint64_t{1}, 0U) << "screen: this packet has an entry, or is none";
+    EXPECT_EQ(begin & ~std::uint64_t{1}, 0U)
+        << "screen: the bit of a packet that was not asked about is set";
     EXPECT_TRUE(begin != 0 || lane.replies != 0 || verdict != Verdict::tracked)
-        << "screen: what begins nothing gets a verdict, or may be a reply";
+        << "screen: a packet that begins nothing needs a verdict, or a bit in `replies`";
     if (begin == 0) return;
     const bool has_room = !full && !free_.empty();  // never if nothing is tracked
     if (function_->stateful() && !begins(burst_->signal[0])) {
@@ -298,14 +299,15 @@ class TestLine {
     for (std::set<std::string> tried;; ++opening.attempt) {
       function().open(*burst_, opening);
       if (!opening.is_accepted()) {
-        EXPECT_FALSE(is_served(opening.refusal)) << "open: it refuses without a reason";
+        EXPECT_FALSE(is_served(opening.refusal))
+            << "open: the refusal is a verdict that serves the packet";
         if (opening.attempt > 0) function().event(Event::abandoned, opening.state, false);
         return give_up(id, opening.refusal);
       }
       const Linked linked = link(id, opening);
       if (linked == Linked::yes) return id;
       const bool is_new = tried.insert(text(opening.reply_key)).second;
-      EXPECT_TRUE(is_new) << "open: that reply's key has collided before";
+      EXPECT_TRUE(is_new) << "open: this reply key has collided before";
       if (linked == Linked::collides && is_new) continue;
       function().event(Event::abandoned, opening.state, false);
       return give_up(id, Verdict::table_full);
@@ -323,7 +325,7 @@ class TestLine {
   /// collides with that of its own originator.
   Linked link(ConnId id, const Opening<K>& opening) {
     if (opening.decision == Decision::one_way) return Linked::yes;
-    EXPECT_TRUE(part_.replies) << "open: its part says that there are no replies";
+    EXPECT_TRUE(part_.replies) << "open: `part` says that there are no replies";
     if (has(opening.reply_key)) return Linked::collides;
     if (replies_full || free_.empty()) return Linked::full;
     const ConnId reply = insert(opening.reply_key, Side::reply, id);
@@ -363,7 +365,8 @@ class TestLine {
   }
   Verdict prove(ConnId id) {
     const Verdict verdict = function().event(Event::proved, records_.state(id), false);
-    EXPECT_TRUE(verdict == Verdict::tracked || is_limit(verdict)) << "event: that is no limit";
+    EXPECT_TRUE(verdict == Verdict::tracked || is_limit(verdict))
+        << "event: the answer is neither `tracked` nor a limit";
     if (verdict == Verdict::tracked) proved_.insert(id);
     return verdict;
   }
@@ -373,8 +376,9 @@ class TestLine {
     const bool is_left_alone = lane.size != 0 && !may_be_served(lane, was);
     function().serve(*burst_, lane.all(), States<K>(records_));
     if (!is_left_alone) return;
-    EXPECT_EQ(to_string(burst_->verdict[0]), to_string(was)) << "serve: it is left alone";
-    EXPECT_EQ(lane.changed[0], 0U) << "serve: it is left alone";
+    EXPECT_EQ(to_string(burst_->verdict[0]), to_string(was))
+        << "serve: this packet must be left as it is";
+    EXPECT_EQ(lane.changed[0], 0U) << "serve: this packet must be left as it is";
   }
   static bool may_be_served(const Lane<K>& lane, Verdict is) {
     if (lane.connection[0] != ConnId::none) return true;
@@ -438,7 +442,8 @@ class TestLine {
   std::vector<ConnId> free_;
   std::map<std::string, Entry> entries_;  // by key
   std::set<ConnId> proved_;
-  alignas(8) std::array<std::byte, Part::kMost> reply_state_;  // of the connection being opened
+  alignas(
+      8) std::array<std::byte, Part::kMost> reply_state_;  // state of the connection being opened
   test::Bytes bytes_;
 };
 

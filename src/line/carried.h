@@ -27,15 +27,16 @@ namespace millrace {
 /// own (`Part`).
 inline constexpr unsigned kCarriedVersion = 4;
 
-/// Record of an entry's connection. It replaces the record that came before of the same entry of
-/// the same worker. Behind it stand the images of the connection, in the order of the parts.
+/// Record of a connection, which the worker of the block and `entry` identify. A record replaces an
+/// earlier one of the same worker and entry. The images of the connection stand behind the record,
+/// in the order of the parts.
 template <class K>
 struct CarriedConnection {
   std::uint32_t entry = 0;
-  std::uint16_t is_there = 0;   ///< 0: the connection has ended, and the rest has no meaning
+  std::uint16_t is_there = 0;   ///< 0: the connection has ended; the rest of the record is unused
   std::uint16_t has_reply = 0;  ///< 1: the connection has a reply's entry
   LifeImage life;
-  K key;  ///< the originator's
+  K key;  ///< the originator's key
 };
 static_assert(std::is_trivially_copyable_v<CarriedConnection<KeyV4>>);
 static_assert(sizeof(CarriedConnection<KeyV4>) == 40 && sizeof(CarriedConnection<KeyV6>) == 64);
@@ -47,7 +48,8 @@ inline constexpr std::uint32_t kCarriedParts = 2;
 /// block of family 0 ends a round of records. `kCarriedRefusal` ends the stream, with a text that
 /// says why.
 struct CarriedBlock {
-  /// 4 or 6: records of that family; 0: the end; else `kCarriedRefusal` or `kCarriedParts`.
+  /// 4 or 6: records of that family; 0: the end of a round; else `kCarriedRefusal` or
+  /// `kCarriedParts`.
   std::uint32_t family = 0;
   std::uint32_t worker = 0;  ///< the worker that has the connections
   std::uint64_t count = 0;   ///< number of records, of parts, or of bytes of text
@@ -109,7 +111,7 @@ struct Carrying {
 /// Consumer of the stream's bytes. Returns false if it wants no more.
 using TakeBytes = std::function<bool(std::span<const std::byte>)>;
 
-/// Gives a worker's records of one family to `take` as a block, and clears them. Returns what
+/// Passes a worker's records of one family to `take` as a block, and clears them. Returns what
 /// `take` returned; true if there are no records.
 template <class K>
 bool give(unsigned worker, CarryingFor<K>& carrying, const TakeBytes& take) {
@@ -120,22 +122,22 @@ bool give(unsigned worker, CarryingFor<K>& carrying, const TakeBytes& take) {
   carrying.changed.clear();
   return goes_on;
 }
-/// Does the same for both families.
+/// Passes the records of both families.
 inline bool give(unsigned worker, Carrying& carrying, const TakeBytes& take) {
   return give(worker, carrying.v4, take) && give(worker, carrying.v6, take);
 }
-/// Gives a refusal with its reason.
+/// Passes a refusal with its reason to `take`.
 inline void give_refusal(std::string_view why, const TakeBytes& take) {
   const CarriedBlock block{.family = kCarriedRefusal, .worker = 0, .count = why.size()};
   static_cast<void>(take(std::as_bytes(std::span(&block, 1))) &&
                     take(std::as_bytes(std::span(why))));
 }
-/// Gives the parts, which come before all records.
+/// Passes the parts to `take`. They must precede all records.
 inline bool give_parts(std::span<const CarriedPart> parts, const TakeBytes& take) {
   const CarriedBlock block{.family = kCarriedParts, .worker = 0, .count = parts.size()};
   return take(std::as_bytes(std::span(&block, 1))) && take(std::as_bytes(parts));
 }
-/// Gives the end of a round of records.
+/// Passes the block that ends a round of records to `take`.
 inline bool give_end(const TakeBytes& take) {
   const CarriedBlock end;
   return take(std::as_bytes(std::span(&end, 1)));

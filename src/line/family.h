@@ -67,9 +67,9 @@ class Family {
             tracker_->pages()};
   }
 
-  /// @name The family's part of `Line::look` and `review`
-  /// Visit some connections from the id `from` on. Return the id to go on with, none at the end.
-  /// RSTs leave by the port; without a port none is sent.
+  /// @name The family's part of `Line::visit` and `review` Visit some connections from the id
+  /// `from` on. Return the id to go on with, none at the end. RSTs leave by the port; without a
+  /// port none is sent.
   /// @{
   std::optional<std::size_t> visit(std::size_t from, Tick now, const VisitConnection& visit,
                                    Port* port);
@@ -93,8 +93,8 @@ class Family {
                                     std::span<const std::byte> records, Tick now);
   /// Serves packets without an entry from now on as the other worker does.
   void continue_from(const Family& other) { function_->continue_from(*other.function_); }
-  /// Returns those of the lane's packets in `places` that have no connection here; both are bits by
-  /// place in the lane.
+  /// Returns those of the lane's packets in `places` that have no connection here. `places` and the
+  /// result are bits by place in the lane.
   std::uint64_t without_connection(const Lane<K>& lane, std::uint64_t places, Tick now) const {
     std::uint64_t without = 0;
     for_each_bit(places, [&](unsigned i) {
@@ -113,8 +113,8 @@ class Family {
   void end() {
     if (tracker_) tracker_->end();
   }
-  /// Makes the ids reusable that this worker has removed and that no worker uses any more. True if
-  /// none of them is left.
+  /// Makes those ids reusable that this worker has removed and no worker uses any more. True if no
+  /// id that this worker has removed is left to reclaim.
   bool reclaim() {
     if (!tracker_) return true;
     tracker_->reclaim();
@@ -172,7 +172,7 @@ class Family {
     return std::ranges::count(burst.lane<K>().connections(), ConnId::none) != 0;
   }
   /// Gives entries to the connections that begin in this burst. Packets in `refused` (bits by place
-  /// in the burst) begin none.
+  /// in the burst) begin no connection.
   void open(Burst& burst, std::uint64_t refused);
   /// Gives entries to connections that have been served without one and that a reply proves.
   void open_by_replies(Burst& burst);
@@ -245,7 +245,7 @@ class Family {
   }
   static Error too_large(const Part& part) {
     return {"the functions keep " + std::to_string(largest(part)) +
-                " bytes of each connection, and there are " + std::to_string(Part::kMost) +
+                " bytes of each connection, more than " + std::to_string(Part::kMost) +
                 ": leave one out of the chain",
             Error::Kind::usage};
   }
@@ -272,7 +272,7 @@ class Family {
     return tracker;
   }
 
-  /// Bytes of a connection in a parcel.
+  /// Returns the bytes of a connection in a parcel.
   std::size_t record_bytes() const {
     return sizeof(CarriedConnection<K>) + function_->part().image_bytes;
   }
@@ -293,12 +293,12 @@ class Family {
     std::ranges::fill(lane.connections(), ConnId::none);
   }
 
-  /// Returns what the tracker calls for a connection that has expired.
+  /// Returns the function that the tracker calls for a connection that has expired.
   auto expired() {
     return [this](ConnId id) { closed(id, ending(tracker_->state_of(Side::originator, id))); };
   }
-  /// Returns what the tracker calls for a connection that gives its place to a new connection: it
-  /// is evicted, or had expired.
+  /// Returns the function that the tracker calls for a connection that gives its place to a new
+  /// one, because it is evicted or had expired.
   auto gives_way(Tick now) {
     return [this, now](ConnId id) {
       if (tracker_->is_idle_too_long(id, now)) return expired()(id);
@@ -342,7 +342,7 @@ class Family {
   }
   const std::byte* state_of(ConnId id) const { return tracker_->states()[id]; }
 
-  /// The limits that the tracker asks before a packet proves a connection.
+  /// Asks the limits of a connection, for the tracker, before a packet proves the connection.
   struct Limits {
     Family& family;
     Verdict reached = Verdict::tracked;  ///< the limit that forbids the connection, if one does
@@ -360,7 +360,7 @@ class Family {
     return sources_ == nullptr || sources_->has_room(sources_->source_of(key));
   }
 
-  /// Returns how a connection has ended that expires in that state.
+  /// Returns how a connection that expires in that state has ended.
   static Ending ending(ConnectionState state) {
     if (state == ConnectionState::closed) return Ending::reset;
     const bool both_fins =
@@ -412,7 +412,7 @@ class Family {
     return bits;
   }
   /// Looks the lane's packet `i` up once more, as its connection may have been opened since. True
-  /// if it has.
+  /// if it has been opened.
   bool find_again(Lane<K>& lane, unsigned i, Tick now) {
     const std::uint64_t bit = std::uint64_t{1} << i;
     const bool is_reply = tracker_->find(lane.keys().subspan(i, 1), lane.hashes().subspan(i, 1),
@@ -439,11 +439,12 @@ class Family {
   std::shared_ptr<SourceCounts> sources_;  // null: sources have no limit
   FunctionFor<K>* function_;
   WorkerCounters* counters_;
-  unsigned level_ = 0;                    // watermarks that the tables are filled over
-  std::vector<std::size_t> image_bytes_;  // of each function
-  std::vector<const std::byte*> images_;  // of the connection that is unpacked
+  unsigned level_ = 0;                    // number of watermarks that the tables' fill has passed
+  std::vector<std::size_t> image_bytes_;  // size of each function's image
+  std::vector<const std::byte*> images_;  // images of the connection that is unpacked
   Opening<K> opening_;
-  alignas(8) std::array<std::byte, Part::kMost> reply_state_;  // of the connection being opened
+  alignas(
+      8) std::array<std::byte, Part::kMost> reply_state_;  // state of the connection being opened
   Records<K> nothing_;
 };
 

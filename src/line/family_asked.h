@@ -12,13 +12,13 @@
 namespace millrace {
 
 /// Calls `decide(id)` for some connections of this worker, from the id `from` on, and ends those
-/// for which it says so. Returns the id to go on with, none at the end.
+/// for which `decide` says so. Returns the id to go on with, none at the end.
 template <class TrackerType, class K>
 template <class Decide>
 std::optional<std::size_t> Family<TrackerType, K>::for_each_from(std::size_t from, Ending why,
                                                                  Port* port, Decide&& decide) {
   if (!tracker_ || from >= tracker_->ids()) return std::nullopt;
-  // Not more than may wait at once until their ids are reusable.
+  // At most as many as may wait at once until their ids are reusable.
   std::array<ConnId, Line::kEndMost> ending;
   std::size_t count = 0;
   const std::size_t end = std::min(from + Line::kLookMost, tracker_->ids());

@@ -66,13 +66,13 @@ bool Family<TrackerType, K>::pack(unsigned shard, std::size_t most, Tick now,
       const ConnId id = tracker_->first_of(shard);
       if (id == ConnId::none) break;
       if (expires_ && tracker_->is_idle_too_long(id, now)) {
-        // The other worker may have opened a new connection between the same ends.
+        // Not sent, since the other worker may have opened a new connection between the same ends.
         tracker_->close(id, expired());
         continue;
       }
       const auto record = carried(id, now);
       function_->write(record.key, state_of(id), append_record(parcel, record, image_bytes));
-      // The limit of its source still counts the connection: it goes on at another worker.
+      // The limit of its source still counts the connection, which goes on at another worker.
       tracker_->close(id, [this](ConnId gone) {
         function_->event(Event::closed, state_of(gone), holds(tracker_->proof_of(gone)));
       });
@@ -121,8 +121,9 @@ std::span<const std::byte> Family<TrackerType, K>::unpack(unsigned shard, std::s
   return records;
 }
 
-/// Takes what a connection that another process has proved (`had`) holds of its source's limit. A
-/// limit forbids new connections only, so this one counts whatever its source has.
+/// Counts a connection that another process has proved (`had`) for the limit of its source. A limit
+/// forbids new connections only, so this connection counts even if its source has reached the
+/// limit.
 template <class TrackerType, class K>
 Proof Family<TrackerType, K>::take_again(const K& key, Proof had) {
   if (!holds(had)) return had;
@@ -131,7 +132,7 @@ Proof Family<TrackerType, K>::take_again(const K& key, Proof had) {
   return taken == SourceCounts::Taken::counted ? Proof::service_and_source : Proof::service;
 }
 
-/// Opens a connection of another worker or process, which goes on with that life.
+/// Opens a connection of another worker or process, which goes on with `life`.
 template <class TrackerType, class K>
 auto Family<TrackerType, K>::place(const CarriedConnection<K>& carried, const LifeImage& life,
                                    Line::Images images, Tick now, unsigned shard, Newcomer newcomer)
@@ -169,8 +170,8 @@ ConnId Family<TrackerType, K>::resume(const CarriedConnection<K>& carried, Line:
   if (!tracker_) return ConnId::none;
   LifeImage life = carried.life;
   life.standing = Standing(life.standing.state(), take_again(carried.key, life.standing.proof()));
-  // The caller knows connections that are taken over by their entries, so none of them may be
-  // evicted.
+  // The caller identifies the connections that it takes over by their entries, so none of these may
+  // be evicted.
   const ConnId id = place(carried, life, images, now, shard, Newcomer::adopted).id;
   if (id != ConnId::none) {
     counters_->taken_over.add(1);

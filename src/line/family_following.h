@@ -7,8 +7,8 @@
 
 namespace millrace {
 
-/// Follows the connection of the lane's packet `i`, which changes it. A packet that a limit forbids
-/// is dropped, and leaves the connection as it was.
+/// Follows the connection of the lane's packet `i`, which may change the connection. A packet that
+/// a limit forbids is dropped, and leaves the connection as it was.
 template <class TrackerType, class K>
 void Family<TrackerType, K>::lead(Burst& burst, Lane<K>& lane, unsigned i) {
   const ConnId id = lane.connection[i];
@@ -27,8 +27,9 @@ void Family<TrackerType, K>::lead(Burst& burst, Lane<K>& lane, unsigned i) {
   lane.connection[i] = ConnId::none;
 }
 
-/// Takes what a proved connection holds of the limits of its source and of its service. If a limit
-/// forbids that, returns `Proof::none`, and `reached` becomes the limit.
+/// Counts a connection as proved for the limits of its source and of its service. Returns the
+/// limits for which it counts. If a limit forbids the connection, returns `Proof::none`, and sets
+/// `reached` to that limit's verdict.
 template <class TrackerType, class K>
 Proof Family<TrackerType, K>::take_for(ConnId id, Verdict& reached) {
   Proof proof = Proof::service;

@@ -47,8 +47,8 @@ void Family<TrackerType, K>::end_what_begins_anew(Burst& burst, Lane<K>& lane) {
     const ConnId id = lane.connection[i];
     if (id == ConnId::none || burst.signal[lane.packet[i]] != Signal::syn) continue;
     if (lane.side(i) == Side::reply) continue;
-    // Only the worker that opened a connection may end it. On another worker the entry stays: the
-    // new connection goes on with it, and with its backend.
+    // Only the worker that opened a connection may end it. On another worker the entry stays, and
+    // the new connection uses that entry and its backend.
     if (!tracker_->begins_anew(id) || !tracker_->is_mine(id)) continue;
     const ConnId reply = tracker_->originators().header(id).peer;
     [[maybe_unused]] const auto guard = tracker_->writing();
@@ -121,7 +121,8 @@ void Family<TrackerType, K>::prepare(const K& key, std::uint8_t packet, ConnId i
   opening_.reply_state = reply_state_.data();
 }
 
-/// Asks the function until its reply key is free, and confirms the connection; or gives it up.
+/// Asks the function until its reply key is free, and then confirms the connection; gives the
+/// connection up if the function refuses or the table is full.
 template <class TrackerType, class K>
 void Family<TrackerType, K>::complete(Burst& burst, Lane<K>& lane, unsigned i) {
   for (;; ++opening_.attempt) {

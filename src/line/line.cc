@@ -81,8 +81,8 @@ Result<Lines> make_lines(const LineConfig& config, std::span<Function* const> fu
   if (auto ok = check_schemes(config); !ok) return std::unexpected(ok.error());
   if (functions.size() > 1 && !shares_tables(config.sharing)) {
     return std::unexpected(
-        Error{fmt::format("sharing scheme \"{}\" has one worker to its tables: make lines one by "
-                          "one, or choose another",
+        Error{fmt::format("sharing scheme \"{}\" gives each worker tables of its own: make lines "
+                          "one by one, or choose another scheme",
                           config.sharing),
               Error::Kind::usage});
   }

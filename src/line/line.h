@@ -1,5 +1,5 @@
 // A worker's line: takes packets from a port in bursts, finds or opens their connections, lets a
-// function serve them, and gives them to the port again.
+// function serve the packets, and returns them to the port.
 //
 // The schemes (table, sharing, ageing) are chosen once, by name, when lines are made. From then on
 // no call for a single packet is indirect. The function, the port and the ageing scheme are called
@@ -15,14 +15,14 @@
 //
 // Invariants:
 //
-// 1. The function, the port and `Between` outlive each run. During a run no other thread uses the
-//    function and the port, but by a task of the mailbox or as their own headers allow.
+// 1. The function, the port and `Between` must outlive each run. During a run no other thread may
+//    use the function and the port, except in a task of the mailbox or as their headers allow.
 // 2. Every packet that is served gets one verdict, and goes back to the port once. Bursts, and the
 //    packets in them, keep their order.
 // 3. Between two bursts the line holds no guard and no id. Two bursts have been received by then
 //    and have not been looked up, so packets may still be taken out of them, and connections may be
 //    opened, ended or moved. Where tables are shared, workers that have erased entries wait for
-//    this one: a task is short.
+//    this one, so a task must be short.
 // 4. Where tables are shared, only the line that opened a connection lists, carries, reviews and
 //    ends it.
 // 5. The line's time is the latest tick of a burst. It begins at 0 and does not go back.
@@ -75,9 +75,9 @@ struct LineConfig {
   bool evicts = false;
   SourceLimit source_limit;
   /// Counts connections for `source_limit`, for all lines that share the limit. Null: `make_lines`
-  /// makes it, if there is a limit.
+  /// makes the counts, if there is a limit.
   std::shared_ptr<SourceCounts> sources;
-  bool pass_unmatched = true;  ///< unmatched packets (verdict.h) go out untouched; false: dropped
+  bool pass_unmatched = true;  ///< unmatched packets (verdict.h) leave unchanged; false: dropped
   /// True: each burst expires all connections that are due. For simulated time, where minutes may
   /// lie between two bursts. False: a bounded number for each burst.
   bool catch_up = false;
@@ -92,18 +92,18 @@ struct TableReport {
   std::size_t slots = 0;
   std::size_t live = 0;          ///< connections that the tables hold, of all workers
   std::size_t memory_bytes = 0;  ///< both directions' entries, index, records and ageing
-  Pages pages = Pages::huge;     ///< the worst kind among them
+  Pages pages = Pages::huge;     ///< the worst kind of pages that is used
 };
 
 /// A live connection, for lists.
 struct ListedConnection {
-  AnyKey key;  ///< the originator's
-  /// Key of its packets as they leave. The destination is the backend, also with dsr.
+  AnyKey key;  ///< the originator's key
+  /// Key of the originator's packets as they leave. The destination is the backend, also with dsr.
   AnyKey translated;
   bool has_reply = false;  ///< there is a reply's entry, so that replies are translated
   ConnectionState state = ConnectionState::none;
   std::uint32_t idle_ms = 0;
-  std::optional<std::uint32_t> expires_ms;  ///< time until it ends if no packet comes; none: never
+  std::optional<std::uint32_t> expires_ms;  ///< time until expiry if no packet arrives; none: never
   std::array<std::byte, Part::kMost> image{};  ///< written by `FunctionFor::write`
 };
 /// The place of a visit among a line's connections. A visit begins at a default cursor.
@@ -116,7 +116,7 @@ struct LineCursor {
 enum class Visit : std::uint8_t {
   leave,
   end,
-  reset,  ///< end it; if it is TCP with replies that come this way, send both ends a RST
+  reset,  ///< end it; if it is TCP and has a reply's entry, send both ends a RST
 };
 using VisitConnection = std::function<Visit(const ListedConnection&)>;
 
@@ -131,9 +131,9 @@ class Line {
 
   /// @name Shards that move while packets flow
   /// Called by the worker's thread, in `Between::between_bursts`. Tables must not be shared, and
-  /// shards are below `LineConfig::shards_that_move`.
+  /// shards must be below `LineConfig::shards_that_move`.
   /// @{
-  /// More work of a worker between two bursts.
+  /// Additional work of a worker between two bursts.
   class Between {
    public:
     virtual ~Between() = default;
@@ -149,17 +149,18 @@ class Line {
   virtual bool pack(unsigned shard, std::size_t most, std::vector<std::byte>& parcel) = 0;
   /// Opens the connections of a shard that `from`, a line of the same combination of schemes, has
   /// packed. `from` may be in `run` meanwhile. From now on services that `from` has served without
-  /// entries are treated alike here (`FunctionFor::follow`).
+  /// entries are treated alike here (`FunctionFor::continue_from`).
   virtual void unpack(unsigned shard, const Line& from, std::span<const std::byte> parcel) = 0;
   /// Returns those of `packets` that have no connection in this line's tables; for an ICMP error,
-  /// the connection that it is about. Both are bits by place in the burst, which has been parsed
-  /// and not looked up.
+  /// the connection is that of the quoted packet. `packets` and the result are bits by place in the
+  /// burst, which must have been parsed but not looked up.
   virtual std::uint64_t without_connection(const Burst& burst, std::uint64_t packets) const = 0;
   /// @}
   /// @name In a task of the mailbox, or at rest
   /// @{
-  /// Most ids that one call of `visit` or `review` visits, and most connections that it ends.
+  /// Most ids that one call of `visit` or `review` visits.
   static constexpr std::size_t kLookMost = 4096;
+  /// Most connections that one call of `visit` or `review` ends.
   static constexpr std::size_t kEndMost = 256;
   /// Visits some live connections that this line opened, from the cursor on: calls `visit` for
   /// each, and ends those for which `visit` says so. Returns the cursor to go on with, `At::end`
@@ -186,8 +187,8 @@ class Line {
   /// part of which the other process has sent none.
   using Images = std::span<const std::byte* const>;
   /// Opens a connection of the other process in that shard. Returns its entry; none if there is no
-  /// place for the connection or the function refuses it. The connection is as long idle as the
-  /// record says.
+  /// place for the connection or the function refuses it. The connection's idle time is that of the
+  /// record.
   virtual ConnId resume(const CarriedConnection<KeyV4>& carried, Images images, unsigned shard) = 0;
   virtual ConnId resume(const CarriedConnection<KeyV6>& carried, Images images, unsigned shard) = 0;
   /// Removes a connection that `resume` has opened, and no longer counts it as taken over.
@@ -195,8 +196,8 @@ class Line {
   virtual void forget(std::type_identity<KeyV6> family, ConnId id) = 0;
   /// @}
 
-  /// Returns the line's counters. Any thread may read each of them at any time; they add up at
-  /// rest.
+  /// Returns the line's counters. Any thread may read each counter at any time; only at rest do
+  /// their sums agree.
   virtual const WorkerCounters& counters() const = 0;
   /// @name In a task of the mailbox, or at rest
   /// @{
@@ -224,16 +225,16 @@ class Line {
 
 using Lines = std::vector<std::unique_ptr<Line>>;
 
-/// Makes a line for each function, all over the same tables. `functions` are alike and outlive the
-/// lines; more than one only if the sharing scheme shares tables. Errors: as `check_schemes`;
-/// several functions without shared tables, or functions that keep more than `Part::kMost` bytes
-/// (usage); no memory (failed).
+/// Makes a line for each function, all over the same tables. `functions` must be alike and outlive
+/// the lines; there may be several only if the sharing scheme shares tables. Errors: as
+/// `check_schemes`; several functions without shared tables, or functions that keep more than
+/// `Part::kMost` bytes (usage); no memory (failed).
 Result<Lines> make_lines(const LineConfig& config, std::span<Function* const> functions);
 /// Makes one line over tables of its own. Errors: as `make_lines`.
 Result<std::unique_ptr<Line>> make_line(const LineConfig& config, Function& function);
 
-/// Makes the counts of sources that all lines of such a configuration use together; null if it has
-/// no limit. Errors (failed): no memory.
+/// Makes the counts of connections by source that all lines with this configuration share; null if
+/// the configuration has no such limit. Errors (failed): no memory.
 Result<std::shared_ptr<SourceCounts>> make_source_counts(const LineConfig& config);
 
 /// Checks the names of schemes. Errors (usage): a scheme that does not exist, or a table and a

@@ -45,9 +45,9 @@ class LineOf final : public Line {
     return lines;
   }
 
-  /// Keeps three bursts in flight. While one burst is served, the records of the next one are
-  /// fetched from memory, and the index lines of the one after. What stragglers of the burst to be
-  /// served still need is prefetched first.
+  /// Keeps three bursts in flight. While one burst is served, the records of the next burst are
+  /// fetched from memory, and the index lines of the burst after that. Before a burst is served,
+  /// what its stragglers still need is prefetched.
   void run(Port& port) override {
     const Present present(*this);
     port_ = &port;
@@ -181,8 +181,8 @@ class LineOf final : public Line {
                                                      : each(v6_, block.count, parcel);
     }
   }
-  /// Returns those of the lane's packets in `packets` that have no connection. Both are bits by
-  /// place in the burst.
+  /// Returns those of the lane's packets in `packets` that have no connection. `packets` and the
+  /// result are bits by place in the burst.
   template <class FamilyType, class K>
   std::uint64_t without(const FamilyType& family, const Lane<K>& lane,
                         std::uint64_t packets) const {
@@ -200,18 +200,18 @@ class LineOf final : public Line {
     wait_until_reclaimed();
   }
 
-  /// Begins and ends the times in which workers over the same tables wait for this one before they
-  /// reuse ids.
+  /// Begins a time in which workers over the same tables wait for this one before they reuse ids.
   void join() {
     v4_.begin();
     v6_.begin();
   }
+  /// Ends the time that `join` has begun.
   void leave() {
     v4_.end();
     v6_.end();
   }
-  /// Waits until all ids that this worker has removed are reusable. Goes on with both families
-  /// each time: other workers wait for this one in either.
+  /// Waits until all ids that this worker has removed are reusable. Reclaims ids of both families
+  /// in each round, since other workers may wait for this one in either family.
   void wait_until_reclaimed() {
     detail::Backoff others;
     for (bool reclaimed = false; !reclaimed; others.wait()) {
@@ -219,7 +219,7 @@ class LineOf final : public Line {
       reclaimed = v6_.reclaim() && reclaimed;
     }
   }
-  /// Calls `join`, and `leave` at its end.
+  /// Calls `join` when it is made, and `leave` when it is destroyed.
   class Present {
    public:
     explicit Present(LineOf& line) : line_(line) { line_.join(); }
@@ -243,21 +243,21 @@ class LineOf final : public Line {
     return more;
   }
 
-  /// Prefetches a burst's records: its index lines have arrived.
+  /// Prefetches the records of a burst whose index lines have arrived.
   void approach(std::unique_ptr<Burst>& burst) {
     v4_.prefetch_records(*burst);
     v6_.prefetch_records(*burst);
     probe_.done(Stage::prefetch);
   }
 
-  /// Prefetches the records of a burst's stragglers: the index lines of these have arrived, too.
+  /// Prefetches the records of a burst's stragglers, whose further index lines have arrived by now.
   void approach_stragglers(Burst& burst) {
     v4_.prefetch_stragglers(burst);
     v6_.prefetch_stragglers(burst);
     probe_.done(Stage::prefetch);
   }
 
-  /// Does the rest for a burst after its records have arrived: from ageing to `send`.
+  /// Does the rest for a burst, from ageing to `send`, after its records have arrived.
   void serve(Port& port, std::unique_ptr<Burst>& burst) {
     age(burst->now);
     if (burst->now - now_ > 0) now_ = burst->now;

@@ -1,4 +1,4 @@
-// A mailbox for one task, by which another thread has something done on a worker's thread: between
+// A mailbox for one task, by which another thread has the task done on a worker's thread: between
 // two of the worker's bursts, when no burst holds an id and nothing is locked.
 //
 // The worker's thread calls `open`, `serve` once a burst, and `close`. One other thread at a time
@@ -16,7 +16,7 @@ class Mailbox {
 
   /// @name For the worker's thread
   /// @{
-  /// From now on tasks may be posted.
+  /// Lets tasks be posted from now on.
   void open() { task_.store(nullptr, std::memory_order_release); }
   /// Does the task that has been posted, if there is one. Throws what the task throws.
   void serve() {
@@ -36,7 +36,7 @@ class Mailbox {
   /// True if `open` has never been called.
   bool is_new() const { return task_.load(std::memory_order_acquire) == &kNew; }
   /// Posts a task, which must live until `wait` returns. False: the mailbox is closed, not open
-  /// yet, or has a task; then the task will not be done.
+  /// yet, or has another task; then this task will not be done.
   bool post(const Task& task) {
     const Task* none = nullptr;
     return task_.compare_exchange_strong(none, &task, std::memory_order_acq_rel);

@@ -1,5 +1,5 @@
-// The indirection table, as NICs have one: from a packet's hash to a worker. An entry of the table
-// is called a shard here.
+// The indirection table, like that of a NIC: it maps a packet's hash to a worker. An entry of the
+// table is called a shard here.
 #pragma once
 
 #include <cstddef>

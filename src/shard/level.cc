@@ -37,7 +37,7 @@ std::vector<unsigned> counts_of(const Indirection& indirection, std::size_t work
 
 /// Moves the shards of workers beyond those in `loads`, and the lightest ones of workers in `loads`
 /// with more than `most`, to workers in `loads` that have fewer: the heaviest shard first, each to
-/// the idlest worker. Changes `loads` and `counts` by that.
+/// the idlest worker. Updates `loads` and `counts`.
 std::vector<Move> vacate(const Indirection& indirection, std::span<const double> load_of_shard,
                          unsigned most, std::vector<double>& loads, std::vector<unsigned>& counts) {
   std::vector<unsigned> shards(indirection.shards());

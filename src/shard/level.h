@@ -35,36 +35,38 @@ std::vector<double> loads_of(const Indirection& indirection, std::span<const dou
 
 /// Returns the moves that level the load: first those after which the first `workers`, 1 or more,
 /// have all shards, and none of them more than `most` (or than an even share, where that is more),
-/// then those that lower the highest load, the best first. Loads are in any unit. When the latter
-/// are chosen, a worker either gives or takes shards, never both.
+/// then those that lower the highest load, the best first. Loads are in any unit. Among the moves
+/// that lower the load, a worker either gives or takes shards, never both.
 std::vector<Move> level(const Indirection& indirection, std::span<const double> load_of_shard,
                         unsigned workers, unsigned most = UINT_MAX);
 
-/// Returns how many shards a worker may have, so that its tables, which have room for a limited
-/// multiple of an even share of the capacity, do not run full before the others' do. `taken` is the
-/// share of the capacity, 0 to 1, that live connections take. They may double until the next
-/// decision.
+/// Returns how many shards a worker may have. A worker's tables have room for a limited multiple of
+/// an even share of the capacity (`Workers::kMostShares`), and must not run full before those of
+/// other workers. `taken`: the fraction of the capacity, 0 to 1, that live connections use; it may
+/// double until the next decision.
 unsigned most_shards(unsigned shards, unsigned workers, double taken);
 
-/// Share of time, of 1, that the workers with shards should be busy, where as few workers as
-/// possible have shards.
+/// Fraction of time in which the workers with shards should be busy, if as few workers as possible
+/// have shards.
 inline constexpr double kMeantBusy = 0.7;
-/// More workers get shards if those with shards are busier than this on average.
+/// More workers get shards if those with shards are busy for more than this fraction of time, on
+/// average.
 inline constexpr double kTooBusy = 0.8;
-/// Fewer workers get shards if with one worker less they would be less busy than this on average.
+/// Fewer workers get shards if one worker less would still be busy for less than this fraction of
+/// time, on average.
 inline constexpr double kTooIdle = 0.5;
 
-/// Returns how many workers should have shards, 1 to `busy.size()`. `busy` is the share of time, 0
-/// to 1, in which each worker has had packets while the first `in_use` workers had all shards;
-/// `taken` the share of the capacity that live connections take: as large a share of the workers
-/// has shards at least, whatever their load.
+/// Returns how many workers should have shards, 1 to `busy.size()`. `busy`: for each worker, the
+/// fraction of time, 0 to 1, in which it has had packets, while the first `in_use` workers had all
+/// shards. `taken`: the fraction of the capacity that live connections use; whatever the load, at
+/// least this fraction of the workers has shards.
 unsigned workers_needed(std::span<const double> busy, unsigned in_use, double taken);
 
 /// Decides from time to time which shards move, by their packets since the last decision. Used by
 /// one thread.
 class Leveller {
  public:
-  /// Packets for each worker since the last decision, below which loads differ by chance.
+  /// Packets for each worker since the last decision, below which differences of load are chance.
   static constexpr std::uint64_t kLeastPackets = 4096;
 
   explicit Leveller(unsigned workers) : workers_(workers) {}
@@ -72,7 +74,7 @@ class Leveller {
   /// Sets how many workers, from the first on, should have shards.
   void use(unsigned workers) { workers_ = workers; }
   unsigned workers() const { return workers_; }
-  /// Returns the moves. `packets` counts each shard's packets so far; `most`: as `level`. If too
+  /// Returns the moves. `packets` counts each shard's packets so far; `most`: as in `level`. If too
   /// few packets have come since the last decision, and the first `workers()` have all shards and
   /// none of them too many, returns none and waits for more packets.
   std::vector<Move> decide(const Indirection& now, std::span<const std::uint64_t> packets,

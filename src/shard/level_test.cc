@@ -150,7 +150,8 @@ TEST(WorkersNeeded, AsManyAsConnectionsNeed) {
   EXPECT_EQ(workers_needed(idle, 1, 0.1), 1U);
   EXPECT_EQ(workers_needed(idle, 1, 0.2), 2U);
   EXPECT_EQ(workers_needed(idle, 1, 0.5), 4U);
-  EXPECT_EQ(workers_needed(idle, 8, 0.5), 5U) << "and one more, until fewer connections live";
+  EXPECT_EQ(workers_needed(idle, 8, 0.5), 5U)
+      << "one more than needed, until fewer connections live";
   EXPECT_EQ(workers_needed(idle, 5, 0.5), 5U);
   EXPECT_EQ(workers_needed(idle, 1, 1), 8U);
 }
@@ -162,11 +163,12 @@ TEST(WorkersNeeded, AsFewAsCanDoIt) {
   EXPECT_EQ(needed({0, 0, 0, 0}, 4), 1U);
   EXPECT_EQ(needed({0, 0, 0, 0}, 1), 1U);
   EXPECT_EQ(needed({0.75, 0, 0, 0}, 1), 1U);
-  EXPECT_EQ(needed({1, 0, 0, 0}, 1), 2U) << "what is full may want more than one more";
+  EXPECT_EQ(needed({1, 0, 0, 0}, 1), 2U)
+      << "a full worker may have more load than one more worker can take";
   EXPECT_EQ(needed({1, 1, 0, 0}, 2), 3U);
   EXPECT_EQ(needed({1, 1, 1, 0}, 3), 4U);
-  EXPECT_EQ(needed({1, 1, 1, 1}, 4), 4U) << "there are no more";
-  EXPECT_EQ(needed({0.3, 0.3, 0, 0}, 2), 2U) << "one would be too busy before long";
+  EXPECT_EQ(needed({1, 1, 1, 1}, 4), 4U) << "there are only 4 workers";
+  EXPECT_EQ(needed({0.3, 0.3, 0, 0}, 2), 2U) << "a single worker would soon be too busy";
   EXPECT_EQ(needed({0.2, 0.2, 0, 0}, 2), 1U);
   EXPECT_EQ(needed({0.1, 0.1, 0.1, 0.1}, 4), 1U);
   EXPECT_EQ(needed({}, 1), 1U);
@@ -211,7 +213,8 @@ TEST(Leveller, DecidesByWhatHasComeSince) {
   ASSERT_EQ(moves.size(), 1U);
   EXPECT_EQ(moves.front().from, 0U);
   for (auto& one : packets) one += 100;
-  EXPECT_TRUE(leveller.decide(indirection, packets).empty()) << "it has decided about these";
+  EXPECT_TRUE(leveller.decide(indirection, packets).empty())
+      << "the packets before were decided about already";
 }
 
 }  // namespace

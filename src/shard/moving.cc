@@ -49,8 +49,9 @@ void ShardsOfWorker::join() {
   is_marked_.assign(is_marked_.size(), false);
 }
 
-/// Once the shard has changed hands, sends its packets to the taker. The marker may be the last
-/// thing that the move waits for: after it the members may be those of the next move.
+/// Once the shard has changed hands, directs its packets to the taker. The marker may be the last
+/// message that the move waits for: once it is sent, the members of `moves_` may be those of the
+/// next move.
 void ShardsOfWorker::turn() {
   if (role_ == Role::gives ||
       moves_->stage_.load(std::memory_order_acquire) != ShardMoves::Stage::given)
@@ -128,8 +129,8 @@ void ShardsOfWorker::mark(unsigned worker) {
   released_ += queues_[worker].count;
 }
 
-/// Passes markers on. Packets that came before a marker have been passed on by now: they stood in
-/// earlier bursts, or in this one.
+/// Passes markers on. Packets that arrived before a marker have been passed on by now: they stood
+/// in earlier bursts, or in this one.
 void ShardsOfWorker::pass_markers() {
   std::size_t sent = 0;
   while (sent < to_pass_.size() && worker_->send(moves_->to_, *to_pass_[sent])) ++sent;
@@ -138,7 +139,8 @@ void ShardsOfWorker::pass_markers() {
   if (markers_ + 1 == moves_->workers()) role_ = Role::none;
 }
 
-/// Sends the parcel that is being filled, or an empty one. False: there is none, or no room.
+/// Sends the parcel that is being filled, which may be empty. False: no parcel is being filled, or
+/// the ring has no room.
 bool ShardsOfWorker::send_parcel() {
   if (filling_ == nullptr) return false;
   filling_->is_free.store(false, std::memory_order_relaxed);
@@ -151,7 +153,7 @@ bool ShardsOfWorker::send_parcel() {
   return true;
 }
 
-/// Packs a few connections. True: none is left, and the last parcel has been sent.
+/// Packs a few connections. True: no connection is left, and the last parcel has been sent.
 bool ShardsOfWorker::pack() {
   if (filling_ == nullptr) {
     auto* const free = std::ranges::find_if(moves_->parcels_, [](const MoveMessage& one) {
@@ -178,7 +180,7 @@ void ShardsOfWorker::give() {
   }
   const std::uint64_t unknown = worker_->without_connection(shard);
   if (unknown == 0) return;
-  // Before the first parcel the taker does not know how the giver serves what has no entry.
+  // Before the first parcel the taker does not know how the giver serves packets without an entry.
   const bool is_in_order = has_given_ && (filling_ == nullptr || filling_->connections.empty());
   if (is_in_order || send_parcel()) {
     worker_->pass_on(unknown, to);

@@ -1,20 +1,21 @@
 // A shard on its way from one worker to another, while packets flow.
 //
 // A shard is an entry of the indirection table, with all connections behind it. Workers pass each
-// other packets through rings, one for each ordered pair, and in these also what is told here:
+// other packets through rings, one for each ordered pair. The same rings carry the messages of a
+// move:
 //
-//   1. The worker that has the shard, the *giver*, packs its connections into parcels, a few
-//   between
-//      two bursts, and sends these to the *taker*. From then on it passes the taker every packet of
-//      the shard whose connection it does not have: one that has gone, or one that begins. The
-//      parcel that is being filled goes before such a packet. The others it serves.
-//   2. When none is left, the shard changes hands: the giver passes on all its packets, and the
-//      table says that the taker has it.
-//   3. Every other worker, the taker included, that sees this writes a marker into its ring to the
-//      giver, behind the packets that it has sent there, and sends the shard's packets to the taker
-//      from then on. The giver passes the marker on to the taker.
-//   4. The taker holds the packets that a worker sends it, or that come by its own queues, until
-//      the marker of that worker has come by way of the giver: then nothing older can come.
+//   1. The worker that has the shard, the *giver*, packs the shard's connections into parcels, a
+//      few between two bursts, and sends the parcels to the *taker*. Meanwhile the giver serves the
+//      shard's packets whose connection it still has. It passes the other packets on to the taker:
+//      their connections have been packed, or begin with them. The parcel that is being filled is
+//      sent before such a packet.
+//   2. When no connection is left, the shard changes hands: the giver passes on all packets of the
+//      shard, and writes the taker into the table.
+//   3. Each other worker, the taker included, that sees this change writes a marker into its ring
+//      to the giver, behind the packets that it has sent there. From then on it sends the shard's
+//      packets to the taker. The giver passes the marker on to the taker.
+//   4. The taker holds the shard's packets from a worker, or from its own queues, until the giver
+//      has passed on the marker of that worker (or its own): then no older packet can arrive.
 //
 // So a connection is at any time in the tables of one worker, or in a parcel; its packets are
 // served in the order in which each worker received them; the work that a burst does for a move is
@@ -41,8 +42,8 @@ struct MoveMessage {
   enum class Kind : std::uint8_t { parcel, marker };
   Kind kind = Kind::parcel;
   std::uint16_t worker = 0;            ///< the worker that wrote the marker
-  std::vector<std::byte> connections;  ///< in a parcel (line/carried.h)
-  std::atomic<bool> is_free = true;    ///< for a parcel: it may be filled
+  std::vector<std::byte> connections;  ///< connections of a parcel (line/carried.h)
+  std::atomic<bool> is_free = true;    ///< true: the parcel may be filled
 };
 
 /// The worker of each shard, and the move under way. All workers share it.
@@ -50,7 +51,8 @@ class ShardMoves {
  public:
   /// Size in bytes from which a parcel is sent.
   static constexpr std::size_t kFull = 1024;
-  /// Bytes for which a parcel has memory beforehand: also for the connections that fill it.
+  /// Bytes of memory that a parcel has from the start: `kFull`, and room for the connections that
+  /// exceed it.
   static constexpr std::size_t kParcelBytes = 8192;
 
   ShardMoves(const Indirection& first, unsigned workers);
@@ -62,9 +64,9 @@ class ShardMoves {
     return worker_of_[shard].load(std::memory_order_acquire);
   }
 
-  /// @name By one thread at a time, which decides
+  /// @name By one thread at a time, which decides about moves
   /// @{
-  /// Begins to move a shard to a worker that does not have it; no move is under way.
+  /// Begins to move a shard to a worker that does not have it. No move may be under way.
   void begin(unsigned shard, unsigned to);
   bool is_under_way() const { return stage_.load(std::memory_order_acquire) != Stage::none; }
   /// Calls `unpack(shard, from, to, parcel)` for each parcel of connections that has not been
@@ -87,7 +89,7 @@ class ShardMoves {
   std::vector<std::atomic<std::uint16_t>> worker_of_;
   // The move. Its members are written before `number_`, and stay until all workers have done their
   // part in it.
-  std::atomic<std::uint32_t> number_ = 0;  // of moves begun
+  std::atomic<std::uint32_t> number_ = 0;  // number of moves begun
   std::atomic<Stage> stage_ = Stage::none;
   unsigned shard_ = 0;
   unsigned from_ = 0;
@@ -97,25 +99,25 @@ class ShardMoves {
 };
 
 /// A worker as its part in moves sees it: its rings, its tables, and packets on their way through
-/// it. The worker's thread calls.
+/// it. Called by the worker's thread.
 class MovingWorker {
  public:
   virtual ~MovingWorker() = default;
-  /// Sends the message to another worker, behind all that it was sent before. False: its ring has
-  /// no room; then it was not sent.
+  /// Sends the message to another worker, behind everything sent to that worker before. False: the
+  /// ring has no room, and the message was not sent.
   virtual bool send(unsigned to, MoveMessage& message) = 0;
   /// Removes a few connections of the shard from its tables, none in some calls, and appends them
-  /// to `parcel`. True: none is left.
+  /// to `parcel`. True: no connection is left.
   virtual bool pack(unsigned shard, std::vector<std::byte>& parcel) = 0;
   /// Opens connections that worker `from` has packed. Called at least once in each move; the last
   /// parcel may be empty.
   virtual void unpack(unsigned shard, unsigned from, std::span<const std::byte> parcel) = 0;
-  /// Returns the packets of the shard in the burst that is looked up next whose connection it does
-  /// not have: a bit each, by their places there.
+  /// Returns packets of the burst that is looked up next: those of the shard that have no
+  /// connection in this worker's tables, a bit each, by place in the burst.
   virtual std::uint64_t without_connection(unsigned shard) const = 0;
   /// Sends another worker these packets of the burst that is looked up next, in their order.
   virtual void pass_on(std::uint64_t packets, unsigned to) = 0;
-  /// Drops these.
+  /// Drops these packets of the burst that is looked up next.
   virtual void drop(std::uint64_t packets) = 0;
   /// Sends another worker all packets of the shard that have not been looked up, in their order.
   virtual void pass_on_all(unsigned shard, unsigned to) = 0;
@@ -127,10 +129,11 @@ class ShardsOfWorker {
   /// Packets that a worker holds, at most.
   static constexpr std::uint32_t kMostHeld = 8192;
 
-  /// `moves` and `worker` outlive this object.
+  /// `moves` and `worker` must outlive this object.
   ShardsOfWorker(ShardMoves& moves, MovingWorker& worker, unsigned number);
 
-  /// To be called once a burst, when messages and packets have been taken from rings, before the
+  /// Joins a move that has begun, and does this worker's part when the shard changes hands. To be
+  /// called once a burst, after messages and packets have been taken from rings and before the
   /// first `way_of`.
   void begin_burst() {
     if (seen_ != moves_->number_.load(std::memory_order_acquire)) [[unlikely]]
@@ -139,28 +142,29 @@ class ShardsOfWorker {
       turn();
   }
 
-  /// Returns which worker is to get a packet of that shard. `from`: the worker whose ring it came
-  /// by, or this one where a device gave it. `holds`: this worker, later.
+  /// The way of a packet.
   struct Way {
-    unsigned worker = 0;
-    bool holds = false;
+    unsigned worker = 0;  ///< the worker that gets the packet next
+    bool holds = false;   ///< true: that is this worker, which must hold the packet first
   };
+  /// Returns the way of a packet of that shard. `from`: the worker whose ring the packet came by,
+  /// or this worker if the packet came by its own queues.
   Way way_of(unsigned shard, unsigned from) const {
     if (role_ == Role::none || shard != moves_->shard_) [[likely]]
       return {worker_of_[shard], false};
     return way_of_moving(from);
   }
 
-  /// Notes a message that has come. It takes effect at the end of the burst that is being received.
+  /// Notes a message that has arrived. The message takes effect at the next `between_bursts`.
   void receive(MoveMessage& message) { received_.push_back(&message); }
   /// Holds a packet if `way_of` said that it must be held. False: `kMostHeld` are held already.
   bool hold(Handle packet, unsigned from);
-  /// True if a packet need not be held any more.
+  /// True if some held packet need not be held any more.
   bool has_released() const { return released_ > 0; }
-  /// Returns that packet, those of one worker in their order. It is to be served before others that
-  /// have come.
+  /// Returns a packet that need not be held any more, and no longer holds it; packets from one
+  /// worker keep their order. It must be served before packets that have arrived since.
   Handle release();
-  /// Calls `each(packet)` for all that it holds, and holds them no more.
+  /// Calls `each(packet)` for all held packets. To be called last.
   template <class Each>
   void release_all(Each&& each) {
     for (Queue& queue : queues_) {
@@ -169,7 +173,7 @@ class ShardsOfWorker {
     }
   }
 
-  /// To be called between two bursts.
+  /// Does this worker's part of a move. To be called between two bursts.
   void between_bursts() {
     if (role_ != Role::none || !received_.empty()) [[unlikely]]
       step();
@@ -206,21 +210,21 @@ class ShardsOfWorker {
   ShardMoves* moves_;
   MovingWorker* worker_;
   unsigned number_;
-  std::vector<std::uint16_t> worker_of_;  // as this worker sends packets
-  std::uint32_t seen_ = 0;                // the latest move that it knows
-  Role role_ = Role::none;                // in that one
+  std::vector<std::uint16_t> worker_of_;  // by shard: the worker to which this one sends packets
+  std::uint32_t seen_ = 0;                // number of the latest move that this worker knows
+  Role role_ = Role::none;                // part of this worker in the move `seen_`
   MoveMessage* filling_ = nullptr;        // the giver's parcel that has not been sent
-  bool has_given_ = false;                // the giver has sent one
-  bool has_turned_ = false;               // it sends the shard's packets to the taker
-  std::vector<MoveMessage*> received_;    // since the last step
-  std::vector<MoveMessage*> to_pass_;     // markers, of the giver
-  unsigned markers_ = 0;                  // passed on by the giver, or come to the taker
-  std::vector<bool> is_marked_;           // by worker, of the taker
+  bool has_given_ = false;                // the giver has sent a parcel
+  bool has_turned_ = false;               // this worker sends the shard's packets to the taker
+  std::vector<MoveMessage*> received_;    // messages since the last `step`
+  std::vector<MoveMessage*> to_pass_;     // in the giver: markers that it has yet to pass on
+  unsigned markers_ = 0;         // markers that the giver has passed on, or the taker has received
+  std::vector<bool> is_marked_;  // in the taker, by worker: its marker has arrived
   std::vector<Held> held_;
-  std::uint32_t first_free_ = 0;  // of `held_`
-  std::vector<Queue> queues_;     // of `held_`, by the worker they came from
+  std::uint32_t first_free_ = 0;  // index in `held_`
+  std::vector<Queue> queues_;     // lists in `held_`, by the worker that sent the packets
   std::uint32_t held_count_ = 0;
-  std::uint32_t released_ = 0;  // of those held, whose workers are marked
+  std::uint32_t released_ = 0;  // number of held packets from workers that are marked
 };
 
 }  // namespace millrace

@@ -24,14 +24,14 @@ namespace {
 /// A mistake that is planted in the simulation.
 enum class Mistake : std::uint8_t {
   none,
-  holds_nothing,     // the taker serves what has come too early
-  serves_unknown,    // the giver opens connections that it has let go
+  holds_nothing,     // the taker serves packets that arrived too early
+  serves_unknown,    // the giver opens connections that it has packed
   marks_at_once,     // a marker overtakes packets of the burst that it came with
-  leaves_in_flight,  // the giver serves what it had received when the shard changed hands
+  leaves_in_flight,  // the giver serves packets that it had received when the shard changed hands
 };
 
 constexpr unsigned kShards = 128;
-/// Bytes of a connection in a parcel: a few fill it.
+/// Bytes of a connection in a parcel: a few connections fill a parcel.
 constexpr std::size_t kRecord = ShardMoves::kFull / 4;
 
 struct Packet {
@@ -39,7 +39,7 @@ struct Packet {
   std::uint32_t number = 0;
 };
 
-struct Item {  // of a ring
+struct Item {  // an element of a ring
   Packet packet;
   MoveMessage* message = nullptr;
 };
@@ -130,8 +130,8 @@ class World {
     return wrong;
   }
 
-  /// Ends both workers in the midst of a move. Returns the number of connections in parcels then,
-  /// and their number when the move has ended, too.
+  /// Ends both workers in the midst of a move. Returns the numbers of connections in parcels at
+  /// that time, and after the move has ended, too.
   std::pair<std::ptrdiff_t, std::ptrdiff_t> end_while_moving() {
     const auto on_their_way = [this] { return std::ranges::count(connection_, kInParcel); };
     moves.begin(0, 1 - moves.worker_of(0));
@@ -144,7 +144,7 @@ class World {
 
   unsigned workers() const { return static_cast<unsigned>(all_.size()); }
 
-  /// A packet that a device gives this worker.
+  /// Returns a packet that a device delivers to this worker; none: no packet is there.
   std::optional<Packet> arrive(unsigned worker) {
     if (is_ending_) return std::nullopt;
     const unsigned flow = below(static_cast<unsigned>(flow_.size()));
@@ -169,11 +169,11 @@ class World {
     Flow& flow = flow_[packet.flow];
     if (packet.number <= flow.served) {
       fail("packet " + std::to_string(packet.number) + " of flow " + std::to_string(packet.flow) +
-           " comes behind " + std::to_string(flow.served));
+           " is served after " + std::to_string(flow.served));
     }
     flow.served = packet.number;
     ++served;
-    if (below(64) == 0) {  // it ends
+    if (below(64) == 0) {  // the connection ends
       at = kNowhere;
       std::erase(of_shard[shard_of(connection)], connection);
     }
@@ -182,7 +182,8 @@ class World {
   /// Moves a connection from `from` to `to`. Fails the test if the connection is not at `from`.
   void carry(std::uint32_t connection, std::uint32_t from, std::uint32_t to) {
     if (connection_[connection] != from)
-      fail("connection " + std::to_string(connection) + " is carried, and is not there");
+      fail("connection " + std::to_string(connection) +
+           " is to be moved, and is not where it should be");
     connection_[connection] = to;
   }
   void fail(const std::string& what) {
@@ -196,7 +197,7 @@ class World {
   Mistake mistake;
   std::size_t ring_most;
   ShardMoves moves;
-  std::vector<std::vector<std::uint32_t>> of_shard;  // connections there are, wherever
+  std::vector<std::vector<std::uint32_t>> of_shard;  // by shard: its connections, wherever they are
   std::uint64_t done = 0;
   std::uint64_t served = 0;
   std::uint64_t dropped = 0;
@@ -205,9 +206,9 @@ class World {
 
  private:
   struct Flow {
-    unsigned queue = 0;  // the worker that receives it
+    unsigned queue = 0;  // the worker that receives the flow's packets
     std::uint32_t sent = 0;
-    std::uint32_t served = 0;  // the latest number
+    std::uint32_t served = 0;  // number of the latest packet served
   };
 
   void step() {
@@ -221,7 +222,7 @@ class World {
   }
 
   std::vector<std::deque<Item>> rings;
-  std::vector<unsigned> is_stopped;  // steps
+  std::vector<unsigned> is_stopped;  // by worker: steps for which it stands still
   std::vector<std::uint32_t> connection_;
   std::vector<Flow> flow_;
   std::vector<std::unique_ptr<Worker>> all_;
@@ -391,7 +392,7 @@ TEST(Moving, NothingIsLostDoubledOrOutOfOrder) {
 
 TEST(Moving, WhereRingsAreFullOnlyPacketsAreLost) {
   SCOPED_TRACE(test::repeat());
-  std::uint64_t dropped = 0;  // the rings of some numbers of workers may never be full
+  std::uint64_t dropped = 0;  // with some numbers of workers, no ring may ever be full
   for (unsigned workers = 2; workers <= 5; ++workers) {
     World world(test::seed() + workers, workers, 20, kTightRing);
     EXPECT_EQ(world.run(3'000), "") << workers << " workers";

@@ -15,7 +15,7 @@ namespace millrace {
 /// Any thread may call the const functions, also while shards move.
 class Owners {
  public:
-  /// With a `spread` of null, each packet is served by the worker that receives it.
+  /// If `spread` is null, each packet is served by the worker that receives it.
   Owners(std::unique_ptr<const Spread> spread, const Indirection& first, unsigned workers)
       : spread_(std::move(spread)), moves_(first, workers) {}
 

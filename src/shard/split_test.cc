@@ -26,7 +26,7 @@ test::Bytes udp(unsigned client_port, bool reply) {
   return packet;
 }
 
-/// Takes packets from port 53 for replies; does not steer other packets.
+/// Steers packets from port 53 as replies, and no others.
 class RepliesFrom53 final : public Steering {
  public:
   Steered steer(std::span<const KeyV4> keys) const override { return of(keys); }

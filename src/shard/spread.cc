@@ -18,7 +18,7 @@ constexpr std::array<SpreadKind, 3> kSpreads{{
        return std::make_unique<ToeplitzSpread>(ToeplitzSpread::random_key(secret),
                                                ToeplitzSpread::Ends::client);
      }},
-    {"toeplitz-symmetric", "the same of both ends, well-known key: for comparison", false,
+    {"toeplitz-symmetric", "the hash of NICs, well-known key, both ends: for comparison", false,
      [](const Secret&) -> std::unique_ptr<Spread> {
        return std::make_unique<ToeplitzSpread>(ToeplitzSpread::symmetric_key(),
                                                ToeplitzSpread::Ends::both);

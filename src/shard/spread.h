@@ -1,5 +1,5 @@
-// Spreading: the hash that chooses a packet's worker, by way of an indirection table as NICs have
-// one (indirection.h). It is a hash of what all packets of a connection have in common.
+// Spreading: the hash that chooses a packet's worker, by way of an indirection table
+// (indirection.h). It is a hash of what all packets of a connection have in common.
 //
 // To add a way of spreading, write its header, and add a line to the list in spread.cc.
 #pragma once
@@ -24,7 +24,7 @@ class Spread {
   virtual ~Spread() = default;
   /// Sets `hashes[i]` to the hash of `keys[i]`. The client's end of a key is its source or its
   /// destination as `steered` says; if it says neither, the lesser of the two ends (client.h). The
-  /// spans are of equal length, 64 at most.
+  /// spans must have equal length, 64 at most.
   virtual void hash(const Steered& steered, std::span<const KeyV4> keys,
                     std::span<std::uint32_t> hashes) const = 0;
   virtual void hash(const Steered& steered, std::span<const KeyV6> keys,

@@ -16,7 +16,7 @@ namespace millrace::config {
 template <class A>
 constexpr std::string_view kFamilyName = A::kBytes == 4 ? "IPv4" : "IPv6";
 
-/// The parts of a text like "10.0.0.0/8". They refer to the text.
+/// The parts of a text like "10.0.0.0/8". The parts refer to the text.
 struct AddressAndBits {
   std::string_view address;              ///< before the slash
   std::optional<std::string_view> bits;  ///< behind the slash, if there is one

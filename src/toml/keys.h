@@ -45,7 +45,7 @@ class Problems {
   bool none() const { return found_.empty(); }
 
   /// Sets the names of the keys that belong above all tables. In TOML, a key below a table's header
-  /// would be the table's.
+  /// belongs to that table.
   void set_top(std::vector<std::string_view> names) { top_ = std::move(names); }
   bool is_top(std::string_view name) const { return std::ranges::find(top_, name) != top_.end(); }
 
@@ -143,7 +143,7 @@ void read_keys(const Context& context, const toml::table& table, const Keys<T>& 
     }
     const auto nearest = std::ranges::min_element(
         keys, {}, [&](const KeyOf<T>& key) { return edit_distance(key.name, name.str()); });
-    // toml++ gives the line of the value. That is the key's line, too; of a table, it is the line
+    // toml++ gives the line of the value. That is the key's line, too; for a table, it is the line
     // of its header.
     here.problem(node, "unknown key: the nearest known is " + in_quotes(nearest->name));
   }

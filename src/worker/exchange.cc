@@ -8,8 +8,9 @@ namespace {
 
 /// Returns the filed packets of a shard, a bit each.
 std::uint64_t packets_of_shard(const Burst& burst, unsigned shard) {
-  // Most bursts have none, and a loop over the whole column costs next to nothing. What the column
-  // says of packets that have no key is from an earlier burst.
+  // Most bursts have no packet of the shard, and this loop over the whole column costs next to
+  // nothing. For packets without a key the column holds values of an earlier burst, so a match
+  // proves nothing yet.
   std::uint16_t may_have_some = 0;  // as wide as an element, so that compilers use vectors
   for (const std::uint16_t one : burst.shard) may_have_some |= one == shard ? 1 : 0;
   if (may_have_some == 0) return 0;
@@ -48,7 +49,7 @@ WorkersExchange::WorkersExchange(Exchange& exchange, unsigned worker, Packets& p
       shards_(owners_->moves(), *this, worker),
       packets_of_(owners_->moves().shards()) {}
 
-/// Drops the packets in the worker's rings: their memory goes back to its pool.
+/// Drops the packets in the rings to this worker: their memory goes back to its pool.
 WorkersExchange::~WorkersExchange() {
   std::array<void*, Burst::kMax> left{};
   for (unsigned from = 0; from < workers(); ++from) {
@@ -165,7 +166,7 @@ void WorkersExchange::push(unsigned worker, Handle packet, Tag tag) {
   }
 }
 
-/// Takes packets out that were to be served here, and does `with(packet)` with each.
+/// Takes packets that were to be served here out of the burst, and calls `with(packet)` for each.
 template <class With>
 void WorkersExchange::withdraw(Burst& burst, std::uint64_t packets, With&& with) {
   for_each_bit(packets, [&](unsigned i) {

@@ -19,12 +19,12 @@
 
 namespace millrace {
 
-/// The rings between all workers. It outlives each worker's part.
+/// The rings between all workers. They must outlive each worker's part (`WorkersExchange`).
 class Exchange {
  public:
-  /// Packets and messages that may wait, from one worker to another: as many as in a queue of the
-  /// kernel's devices, so that a worker that gets no processor for a while loses none of them
-  /// first.
+  /// Packets and messages that may wait from one worker to another: as many as in a queue of the
+  /// kernel's devices, so that the ring to a worker that gets no processor for a while is not full
+  /// before such a queue.
   static constexpr unsigned kRing = 4095;
 
   /// Makes an exchange for `workers` workers. Errors (failed): no memory.
@@ -43,25 +43,25 @@ class Exchange {
   std::vector<PointerRing> rings_;  // from each worker to each
 };
 
-/// One worker's part. Its thread calls.
+/// One worker's part of the exchange. Called by the worker's thread.
 class WorkersExchange final : public Line::Between, private MovingWorker {
  public:
   /// Operations of the worker's port.
   class Packets {
    public:
     virtual ~Packets() = default;
-    /// Writes those columns of a burst that a port writes for each packet.
+    /// Writes a packet into the burst at `at`: those columns that a port writes for each packet.
     virtual void place(Burst& burst, unsigned at, Handle packet) = 0;
     virtual void drop(Handle packet) = 0;
     /// Notes that a packet that was filed here goes to another worker.
     virtual void passed_on(Handle packet) = 0;
-    /// Shows the worker's host a packet that the hosts of all workers must see. It stands in the
-    /// burst at `at`.
+    /// Shows the worker's host a packet that the hosts of all workers must see. The packet stands
+    /// in the burst at `at`.
     virtual void hear(const Burst& burst, unsigned at, Handle packet) = 0;
   };
   struct alignas(64) Counters {
-    Counter handed_over;  ///< packets given to the workers that own their shards
-    Counter not_handed;   ///< packets dropped, as the ring to their worker had no room
+    Counter handed_over;  ///< packets sent to the workers that have their shards
+    Counter not_handed;   ///< packets dropped: a ring had no room, or too many were held
   };
 
   WorkersExchange(Exchange& exchange, unsigned worker, Packets& packets);
@@ -69,18 +69,19 @@ class WorkersExchange final : public Line::Between, private MovingWorker {
   WorkersExchange(const WorkersExchange&) = delete;
   WorkersExchange& operator=(const WorkersExchange&) = delete;
 
-  /// Gives it the lines of all workers, in their order, so that shards may move. To be called
-  /// before the workers run.
+  /// Sets the lines of all workers, by worker, so that shards may move. To be called before the
+  /// workers run.
   void set_lines(std::vector<Line*> lines);
 
-  /// Adds packets from other workers to an empty burst: half a burst at most, so that the worker's
-  /// own queues have their turn. Held packets that may go on are added first, a whole burst at
-  /// most.
+  /// Adds packets from other workers to an empty burst: half a burst at most, so that packets of
+  /// the worker's own queues find room. Packets that need not be held any more are added first, a
+  /// whole burst at most.
   void receive(Burst& burst);
-  /// Passes on, or holds, packets of a filed burst, and takes them out of it. Packets behind those
-  /// that `receive` added came by the worker's own queues.
+  /// Passes packets of a filed burst on to other workers, or holds them, and takes those out of the
+  /// burst. Packets behind those that `receive` added came by the worker's own queues.
   void hand_over(Burst& burst, const Steering& steering);
-  /// Gives a worker a packet that its host must see; the packet belongs to that worker then.
+  /// Sends a worker a packet that the worker's host must see; from then on that worker owns the
+  /// packet.
   void tell(unsigned worker, Handle packet) { push(worker, packet, kNews); }
 
   void between_bursts(Burst& next, Burst& after) override;
@@ -88,7 +89,7 @@ class WorkersExchange final : public Line::Between, private MovingWorker {
   /// True if packets are passed between workers at all.
   bool hands_over() const { return workers() > 1 && owners_->spread() != nullptr; }
   unsigned workers() const { return exchange_->workers(); }
-  /// True if the other workers have taken all that this worker sent them.
+  /// True if the other workers have received everything that this worker sent them.
   bool has_sent_all() const;
   /// True if nothing waits for this worker, and no shard moves to it or from it.
   bool is_at_rest() const;
@@ -103,12 +104,12 @@ class WorkersExchange final : public Line::Between, private MovingWorker {
   /// The kinds of things that a ring carries, in the lowest bits of a pointer.
   enum Tag : std::uintptr_t { kPacket = 0, kNews = 1, kMessage = 2, kTags = 3 };
   /// Connections of each family that are packed between two bursts while no packets wait. While
-  /// packets wait, one connection is packed after `kBusyBursts` bursts: packets of other shards
-  /// then take some 3 % more time.
+  /// packets wait, one connection of each family is packed every `kBusyBursts` bursts: packets of
+  /// other shards then take some 3 % more time.
   static constexpr std::size_t kPackedWhileIdle = 32;
   static constexpr unsigned kBusyBursts = 8;
 
-  // Moving.
+  // Moves of shards (`MovingWorker`):
   bool send(unsigned to, MoveMessage& message) override;
   bool pack(unsigned shard, std::vector<std::byte>& parcel) override;
   void unpack(unsigned shard, unsigned from, std::span<const std::byte> parcel) override;
@@ -133,13 +134,13 @@ class WorkersExchange final : public Line::Between, private MovingWorker {
   std::vector<Line*> lines_;
   std::vector<Counter> packets_of_;  // by shard
   unsigned first_ = 0;               // the worker whose ring is read first
-  unsigned busy_bursts_ = 0;         // since a connection was packed
+  unsigned busy_bursts_ = 0;         // with packets, since a connection was packed
   // About the burst that is being received:
   unsigned released_ = 0;                       // the first `released_` packets were held
   unsigned taken_ = 0;                          // the first `taken_` were held or came by rings
-  std::array<std::uint8_t, Burst::kMax> from_;  // workers whose rings they came by
+  std::array<std::uint8_t, Burst::kMax> from_;  // by packet: the worker whose ring it came by
   std::array<ShardsOfWorker::Way, Burst::kMax> way_;
-  // Between two bursts.
+  // Set by `between_bursts`:
   Burst* next_ = nullptr;
   Burst* after_ = nullptr;
   Counters counters_;

@@ -17,7 +17,7 @@
 namespace millrace {
 namespace {
 
-/// Binds the calling thread to a processor. An error is ignored: the thread works without, too.
+/// Binds the calling thread to a processor. An error is ignored: the thread works unbound, too.
 void keep_to(unsigned processor) {
   cpu_set_t set;
   CPU_ZERO(&set);

@@ -6,14 +6,15 @@
 // - `create`, `prepare`, `list`, `run`: the thread that owns the object. `run` returns when all
 //   workers have ended. A caller with threads of its own calls `serve` on each instead.
 // - `counters`, `count`, `sources`, `is_shared`: any thread, at any time.
-// - What stands under *While they run*, `time` and the reports: one thread at a time, during `run`
-//   or not. Each of these asks workers in their mailboxes, and waits until they have answered.
+// - The functions under *While they run*, `time` and the reports: one thread at a time, whether
+//   `run` is under way or not. Each of these asks workers in their mailboxes, and waits until they
+//   have answered.
 //
 // Invariants:
 //
 // 1. Each worker is served by one thread at a time, and has one task in its mailbox at a time.
 // 2. A task runs on its worker's thread between two bursts. That worker serves no packet meanwhile,
-//    and with shared tables the others cannot reuse ids: a task is short.
+//    and with shared tables the others cannot reuse ids: a task must be short.
 // 3. The deployment outlives the functions and lines that it has made.
 // 4. After an error of `update` or `command` the function is as before.
 //
@@ -37,7 +38,7 @@
 namespace millrace {
 
 struct WorkersConnection {
-  unsigned worker = 0;  ///< the worker that opened it
+  unsigned worker = 0;  ///< the worker that lists the connection
   ListedConnection connection;
 };
 
@@ -45,16 +46,16 @@ class Workers {
  public:
   /// The most workers: the smallest indirection table has an entry for each.
   static constexpr unsigned kMost = Indirection::kLeast;
-  /// Factor by which each worker has room for more than its share of the connections where shards
+  /// Multiple of an even share of the connections for which each worker has room, where shards
   /// move.
   static constexpr unsigned kMostShares = 2;
 
   /// Makes `count` workers, 1 to `kMost`. `config.capacity` is the capacity of all together, and
-  /// limits hold for all together. `entries` of an indirection table spread the connections. Where
-  /// tables are not shared, each worker's tables are made on the processor that it will run on, so
-  /// that their memory is near. `run.workers` and `run.shares_tables` are set here. Errors: as
-  /// `make_lines` and `FunctionKind::deploy`; a thread could not be started, or no memory was left
-  /// (failed).
+  /// limits hold for all together. `entries` is the size of the indirection table that spreads the
+  /// connections. Where tables are not shared, each worker's tables are made on the processor that
+  /// it will run on, so that their memory is near. `run.workers` and `run.shares_tables` are set
+  /// here. Errors: as `make_lines` and `FunctionKind::deploy`; a thread could not be started, or no
+  /// memory was left (failed).
   static Result<Workers> create(unsigned count, const LineConfig& config,
                                 std::shared_ptr<const FunctionSettings> function,
                                 FunctionRun run = {}, unsigned entries = Indirection::kMost);
@@ -73,7 +74,8 @@ class Workers {
   TableReport report_v6() const { return report(&Line::report_v6, capacity_v6_); }
   /// Returns the counts of sources; null if sources have no limit.
   SourceCounts* sources() const { return sources_.get(); }
-  /// Returns the deployment of the function in all workers. Its threads: deployment.h.
+  /// Returns the deployment of the function in all workers. deployment.h says which threads may use
+  /// it.
   const FunctionDeployment& function() const { return *deployment_; }
   FunctionDeployment& function() { return *deployment_; }
   /// Calls `each` for every live connection. At rest.
@@ -82,21 +84,23 @@ class Workers {
   /// @name While they run
   /// @{
   /// Does the task on that worker's thread between two of its bursts, and waits for it. False: the
-  /// worker does not serve, not yet or no more; then the task is not done.
+  /// worker does not serve yet or any more, and the task is not done.
   bool ask(unsigned worker, const Mailbox::Task& task) const;
   /// Waits until every worker has begun to serve. False: some have not within that time.
   bool wait_until_they_serve(std::chrono::milliseconds most) const;
   /// Calls `task(n)` on the thread of each worker n that serves, as `ask` does, at the same time or
   /// in any order. False: some workers do not serve.
   bool ask_all(const std::function<void(unsigned)>& task);
-  /// Gives the function other settings of the same kind. Connections stay where they are, but for
-  /// those that the function can no longer serve (`Fate`). Errors: as `FunctionDeployment::update`.
+  /// Changes the function to other settings of the same kind. Connections stay where they are,
+  /// except those that the function can no longer serve (`Fate`). Errors: as
+  /// `FunctionDeployment::update`.
   Result<void> update(std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run);
-  /// Does the same before workers run. Connections that end send no RST. Errors: the same.
+  /// Does what `update` does, before workers run. Nobody gets a RST for connections that end.
+  /// Errors: as `update`.
   Result<void> prepare(std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run);
   /// Does the function's command of that path. Errors: as `FunctionDeployment::command`.
   CommandResult<Json> command(std::string_view path, Parameters given);
-  /// Returns `ask_all`, as a `FunctionDeployment` wants it.
+  /// Returns `ask_all` as an argument for functions of `FunctionDeployment`.
   OnEachWorker on_each() {
     return [this](const auto& step) { return ask_all(step); };
   }
@@ -137,8 +141,8 @@ class Workers {
   };
 
   /// Reviews all connections of all workers (`Line::review`). `do_it(n, task)` does a task for
-  /// worker n. It returns false for a worker that no longer serves; the connections of that worker
-  /// are left out.
+  /// worker n. `do_it` returns false for a worker that no longer serves; the connections of that
+  /// worker are left out.
   template <class Do>
   void review(Do&& do_it);
   TableReport report(TableReport (Line::*of)() const, std::size_t capacity) const;
@@ -154,15 +158,15 @@ class Workers {
 
   std::unique_ptr<FunctionDeployment> deployment_;  // owns the functions of `all_`
   std::vector<Worker> all_;
-  std::size_t capacity_;  // of all workers together
+  std::size_t capacity_;  // capacity of all workers together
   std::size_t capacity_v6_;
   std::shared_ptr<SourceCounts> sources_;
   bool shared_;
 };
 
-/// Returns the capacity of each of `workers` that together promise `capacity`, although they get
-/// unequal shares: the mean of the worker that has most `entries`, and six standard deviations
-/// more; `capacity` at most.
+/// Returns the capacity that each of `workers` needs to hold `capacity` connections together,
+/// although their shares are unequal: the mean number of connections of the worker that has most of
+/// the `entries`, plus six standard deviations; at most `capacity`.
 std::size_t capacity_of_one(std::size_t capacity, unsigned workers, unsigned entries);
 
 }  // namespace millrace

@@ -20,7 +20,7 @@ class BackendsById {
   Backend& operator[](std::size_t id) { return memory_.get()[id]; }
   const Backend& operator[](std::size_t id) const { return memory_.get()[id]; }
 
-  /// Adds backends up to that number, at most `most`.
+  /// Adds backends until there are `size`, at most `most`.
   void grow(std::size_t size) {
     for (; size_ < size; ++size_) new (memory_.get() + size_) Backend{};
   }
@@ -30,7 +30,7 @@ class BackendsById {
   struct Free {
     void operator()(Backend* memory) const { std::free(memory); }
   };
-  /// Allocates for `most` backends. Pages that are never written take no memory.
+  /// Allocates memory for `most` backends. Pages that are never written take no memory.
   static Backend* allocate(std::size_t most) {
     void* const memory = std::aligned_alloc(alignof(Backend), most * sizeof(Backend));
     if (memory == nullptr) throw std::bad_alloc();

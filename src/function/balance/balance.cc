@@ -32,8 +32,8 @@ Part BalanceFor<K>::part() const {
 
 // --- screen
 
-/// Steers by the client's end. A backend may also begin connections of its own: then the end that
-/// it talks to is the client.
+/// Steers by the client's end. A backend may also begin connections of its own: then the other end
+/// is the client.
 template <class K>
 Steered BalanceFor<K>::steer(std::span<const K> keys) const {
   const auto& index = *plan_->index;
@@ -156,8 +156,8 @@ bool BalanceFor<K>::by_maglev(Service& service, const Burst& burst,
   return opening.key.protocol == kProtocolTcp && burst.signal[opening.packet] != Signal::syn;
 }
 
-/// Uncounts the attempt before, and returns the next place in the list with a weight above 0, after
-/// that attempt's; from the end of the list it goes on at the beginning.
+/// Uncounts the attempt before. Returns the place of the next backend behind that attempt's whose
+/// weight is above 0; the first place of the list follows the last.
 template <class K>
 std::uint16_t BalanceFor<K>::next_choice(const Service& service, const Opening<K>& opening) {
   abandon(opening.state);
@@ -176,7 +176,7 @@ void BalanceFor<K>::accept(std::uint16_t id, Opening<K>& opening) {
   fill(id, opening);
 }
 
-/// Writes the entries' states of a connection to that backend, and accepts it.
+/// Accepts a connection to that backend, and writes the states of its entries.
 template <class K>
 void BalanceFor<K>::fill(std::uint16_t id, Opening<K>& opening) const {
   using Decision = typename Opening<K>::Decision;
@@ -251,7 +251,7 @@ void BalanceFor<K>::abandon(const std::byte* state) {
 template <class K>
 Fate BalanceFor<K>::fate(const K& key, const std::byte* state, bool is_answered) const {
   const State id = state_at(state);
-  if (id == kUnconcerned) {  // begins anew if there is a service for it by now
+  if (id == kUnconcerned) {  // begins anew if unanswered, and if a service takes it by now
     const bool begins = !is_answered && plan_->current_for(key) != Plan::kNone;
     return begins ? Fate::begins_anew : Fate::stays;
   }
@@ -284,7 +284,7 @@ void BalanceFor<K>::resume(Opening<K>& opening) {
   const bool keeps_port = was.port == key.destination_port;
   const auto serve_by = [&](std::uint32_t place) {
     const auto& service = *plan_->services[place];
-    // A packet without ports does not show its backend's port.
+    // A connection without ports does not show its backend's port.
     const bool has_port = has_ports(key.protocol);
     auto id =
         plan_->backend_at(service, was.address, has_port ? std::optional(was.port) : std::nullopt);
@@ -347,8 +347,7 @@ void BalanceFor<K>::serve(Burst& burst, std::uint64_t places, const States<K>& s
     serve_without_entry(burst, lane, without);
 }
 
-/// Sends a packet to the backend, at that port; or a reply to the client, from that port of the
-/// service.
+/// Sends a packet to the backend, at `port`; or a reply to the client, from `port` of the service.
 template <class K>
 template <Side kSide>
 void BalanceFor<K>::send(Burst& burst, Lane<K>& lane, unsigned i, Backend& backend,
@@ -405,8 +404,9 @@ std::uint16_t BalanceFor<K>::port_for(const Backend& backend, const K& key) {
   return backend.port != 0 && has_ports(key.protocol) ? backend.port : key.destination_port;
 }
 
-/// Returns the port of the service that the client has called. If a service takes any port and its
-/// backend has one, only the originator's key has that port.
+/// Returns the port of the service that the client has called. If the service takes any port and
+/// its backend has a port of its own, only the originator's key shows the port that the client has
+/// called.
 template <class K>
 std::uint16_t BalanceFor<K>::virtual_port(const Backend& backend, const K& reply_key, ConnId reply,
                                           const States<K>& states) {

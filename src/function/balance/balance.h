@@ -1,18 +1,17 @@
-// The load balancer: gives each new connection a backend, and has the packets of the connection
+// The load balancer: gives each new connection a backend, and says how the connection's packets are
 // rewritten: clients' packets get the backend as destination, backends' replies get the virtual
 // address as source.
 //
-// Threads: the worker that owns a `Balance` makes all calls. Only `learn`, `let_go`, `live_on`,
-// `plan` and `statistics` are called by the thread that makes plans (plan.h), also while the worker
-// serves. A plan holds what all workers have in common: services and backends' ids.
+// Threads: the worker that owns a `Balance` makes all calls but these: `learn`, `let_go`,
+// `live_on`, `plan` and `statistics` are called by the thread that makes plans (plan.h), also while
+// the worker serves. A plan holds what all workers have in common: services and backends' ids.
 //
 // Packets of one connection go to one backend, because:
 //
-// 1. A tracked connection's entry holds the id of its backend. An id is not given to another
-// backend
-//    while a connection lives on it, so an update by itself moves no connection. After an update
-//    the line asks for the `fate` of connections, and ends those that must leave their backend.
-// 2. Without an entry, a packet that is no TCP SYN goes to the backend that Maglev chooses, under
+// 1. A tracked connection's entry holds the id of its backend. No other backend gets that id while
+//    a connection lives on it, so an update by itself moves no connection. After an update the line
+//    asks for the `fate` of connections, and ends those that must leave their backend.
+// 2. Without an entry, a TCP packet that is no SYN goes to the backend that Maglev chooses, under
 //    any scheduler: another machine, or this one before a restart, may have sent its connection
 //    there.
 // 3. A service that has served packets without entries, because a table was full, schedules *every*
@@ -46,25 +45,27 @@ struct BalanceConfig {
   Services services = default_services();
   BalanceKey key = kDefaultBalanceKey;
   std::uint32_t maglev_table_size = Maglev::kDefaultSize;
-  unsigned maglev_threads = 0;  ///< threads that make tables; 0: the worker that needs a table does
+  /// Threads that make tables; 0: the worker that needs a table makes it.
+  unsigned maglev_threads = 0;
   bool stateful = true;  ///< false: no entries; all packets go by Maglev, replies stay untouched
-  bool stateless_when_full = true;  ///< packets that find no place go by Maglev; false: dropped
-  /// Time, since a service last served a packet without an entry, until it uses its own scheduler
-  /// again. No shorter than the longest time that a connection may be idle and go on, or than a
-  /// SYN is retransmitted (127 s with Linux's six retransmissions).
+  /// True: packets that find no room in the table go by Maglev; false: they are dropped.
+  bool stateless_when_full = true;
+  /// Time from a service's last packet without an entry until the service uses its own scheduler
+  /// again. Must be at least the idle time after which a connection may still go on, and at least
+  /// the time for which a SYN is retransmitted (127 s with Linux's six retransmissions).
   std::uint32_t quiet_ms = 600'000;
-  bool shares_tables = false;  ///< the workers use the same connection tables
+  bool shares_tables = false;  ///< true: the workers use the same connection tables
 };
 
 struct BackendStatistics {
-  std::string address;  ///< with its port where one is configured
+  std::string address;  ///< address, with the port where one is configured
   std::uint32_t weight = 0;
   bool draining = false;      ///< no longer configured; still serves its live connections
-  std::uint64_t packets = 0;  ///< packets sent to it
+  std::uint64_t packets = 0;  ///< packets sent to the backend
   std::uint64_t bytes = 0;    ///< bytes of `packets`, on the wire
-  std::uint64_t replies = 0;  ///< rewritten packets from it
+  std::uint64_t replies = 0;  ///< rewritten packets from the backend
   std::uint64_t reply_bytes = 0;
-  std::uint64_t connections = 0;  ///< connections opened to it; abandoned ones do not count
+  std::uint64_t connections = 0;  ///< opened to the backend; abandoned ones do not count
   std::uint64_t live = 0;
   /// Connections that were proved, and that the two sides have not ended. One worker's count may be
   /// negative.
@@ -136,7 +137,7 @@ class BalanceFor final : public FunctionFor<K> {
   // from the backend: its cache line is needed for the counters anyway. So an IPv4 record has 32
   // bytes.
   using State = std::uint16_t;
-  static constexpr State kUnconcerned = Plan::kMaxBackends;  // of a connection to no service
+  static constexpr State kUnconcerned = Plan::kMaxBackends;  // state of a connection to no service
 
   /// The image of a connection: its backend's address, and the port to which its packets are sent.
   struct Image {
@@ -152,18 +153,18 @@ class BalanceFor final : public FunctionFor<K> {
     Address address;
     std::uint16_t port = 0;  ///< 0: packets keep their destination port
     Forward forward = Forward::nat;
-    bool has_replies = false;  ///< replies come this way, and are rewritten
+    bool has_replies = false;  ///< replies pass through this process, and are rewritten
     Counter packets;
     Counter bytes;
-    alignas(sizeof(Address) == 4 ? 4 : 64) Address virtual_address;  ///< the service's
-    std::uint16_t virtual_port = 0;                                  ///< the service's; 0: any
+    alignas(sizeof(Address) == 4 ? 4 : 64) Address virtual_address;  ///< address of the service
+    std::uint16_t virtual_port = 0;  ///< port of the service; 0: any
     Counter replies;
     Counter reply_bytes;
     // Not read for packets of connections with entries:
     Counter connections;
     Counter live;
     Activity activity;
-    Activity* activity_of_all = nullptr;  ///< in place of `activity` where workers share tables
+    Activity* activity_of_all = nullptr;  ///< replaces `activity` where workers share tables
     Service* service = nullptr;
     std::uint64_t since = 0;  ///< number of the plan that gave the backend this id
   };
@@ -177,9 +178,9 @@ class BalanceFor final : public FunctionFor<K> {
   /// This worker's part of a service.
   struct Service {
     std::uint64_t identity = 0;
-    std::shared_ptr<const typename Plan::Service> plan;  ///< its part of the plan that is taken on
+    std::shared_ptr<const typename Plan::Service> plan;  ///< the service's part of the plan in use
     std::shared_ptr<Pooled> pooled;
-    const Maglev* maglev = nullptr;  ///< null: not wanted, or not made yet
+    const Maglev* maglev = nullptr;  ///< null: not used so far, or not made yet
     Overflow overflow;
     Counter limited;
     Counter refused;
@@ -206,8 +207,8 @@ class BalanceFor final : public FunctionFor<K> {
   /// True if the service's limit forbids one more connection; counts that in `limited`.
   static bool turns_away(Service& service);
   void count_active(const std::byte* state, std::int64_t more, bool is_proof = false);
-  /// Returns this worker's count. Where workers share tables there is one count for all; the first
-  /// worker returns it, and the others 0.
+  /// Returns this worker's count of established connections. Where workers share tables there is
+  /// one count for all: the first worker returns it, the others return 0.
   std::int64_t established_on(const Backend& backend) const {
     if (backend.activity_of_all == nullptr) return backend.activity.active.difference();
     return worker_ == 0 ? backend.activity_of_all->active.difference() : 0;
@@ -218,8 +219,8 @@ class BalanceFor final : public FunctionFor<K> {
       service.maglev = plan_->settings.maglev->want(service.plan->maglev);
     return service.maglev;
   }
-  /// Returns the place in the list of the backend for a new connection; none if the Maglev table
-  /// that chooses it is being made.
+  /// Returns the place of a new connection's backend in the service's list; none if the Maglev
+  /// table that chooses the backend is being made.
   std::optional<std::uint16_t> first_choice(Service& service, const Burst& burst,
                                             const Opening<K>& opening);
   std::uint16_t next_choice(const Service& service, const Opening<K>& opening);
@@ -272,7 +273,8 @@ class Balance final : public Function {
   /// Makes the first plan for `workers` workers. Errors (usage): a service or setting is wrong.
   static Result<std::shared_ptr<const BalancePlan>> plan(const BalanceConfig& config,
                                                          unsigned workers);
-  /// Makes the load balancer of one of those workers; `plan` is of the same configuration.
+  /// Makes the load balancer of one of those workers; `plan` must be made from the same
+  /// configuration.
   Balance(const BalanceConfig& config, std::shared_ptr<const BalancePlan> plan,
           unsigned worker = 0);
   /// Makes the load balancer of a single worker, with a plan of its own. Errors: as `plan`.
@@ -288,9 +290,9 @@ class Balance final : public Function {
   /// makes plans.
   void learn(std::shared_ptr<const BalancePlan> plan);
   /// Changes to the plan that was learned. Called by the worker, between two bursts. Connections
-  /// stay where they are. Those of removed backends and services do, too: these drain.
+  /// stay where they are, also those of removed backends and services, which drain.
   void take_on();
-  /// Frees what only the plan before needed. Called by the thread that makes plans.
+  /// Frees the memory that only the plan before needed. Called by the thread that makes plans.
   void let_go();
   /// Sets `BalanceConfig::quiet_ms`.
   void set_quiet_ms(std::uint32_t quiet_ms) {
@@ -315,7 +317,8 @@ class Balance final : public Function {
     const_cast<BalanceFor<K>&>(of<K>()).set_overflowed(service);
   }
 
-  /// Returns the statistics of every service, in configured order, and then of those that drain.
+  /// Returns the statistics of every service, in configured order, and then of the services that
+  /// drain.
   std::vector<ServiceStatistics> statistics() const;
 
   Result<void> check_invariants() const;
@@ -339,7 +342,7 @@ using OnEachBalance = std::function<bool(const std::function<void(Balance&)>&)>;
 
 /// Replaces all services and backends of `all`, the load balancers of all workers. Returns the
 /// connections to review: all, if some live on a backend that is gone now; those to no service, if
-/// a service has come. Called by the thread that makes plans. Errors, after which nothing has
+/// a service was added. Called by the thread that makes plans. Errors, after which nothing has
 /// changed: a service is wrong, or would be the first two-way service, which needs reply entries
 /// from the start (usage); some worker no longer serves (failed).
 Result<Review> update(std::span<Balance* const> all, const Services& services,

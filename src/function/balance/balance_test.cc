@@ -184,7 +184,7 @@ TYPED_TEST(BalanceTest, SchedulesBeginningsAndSendsTheRestWhereMaglevSays) {
   EXPECT_EQ(line.send(syn_ack).to, maglev.send(syn_ack).to);
 }
 
-// Two virtual addresses share backends: one client port at both would give one reply tuple.
+// Services share backends: connections from one client port to two services have one reply key.
 TYPED_TEST(BalanceTest, ACollisionGetsAnotherBackendUntilAllWereTried) {
   auto second = TestFixture::service("ab");
   second.address = TestFixture::Line::host('w');
@@ -205,7 +205,7 @@ TYPED_TEST(BalanceTest, ACollisionGetsAnotherBackendUntilAllWereTried) {
   EXPECT_EQ(statistics[2].refused, 1U);
   for (const auto& backend : statistics[2].backends) {
     EXPECT_EQ(backend.live, 0U);
-    EXPECT_EQ(backend.connections, 0U) << "a refused connection was given to nobody";
+    EXPECT_EQ(backend.connections, 0U) << "a refused connection counts at no backend";
   }
 }
 
@@ -261,7 +261,7 @@ TYPED_TEST(BalanceTest, CollisionsTryEveryBackendOfMany) {
   }
 }
 
-// Backends that stay do not count as draining ones, too.
+// A backend that stays takes one id, not a second one as a draining backend.
 TYPED_TEST(BalanceTest, ManyLiveBackendsStayInAnUpdate) {
   constexpr unsigned kServices = 40;
   constexpr unsigned kBackends = 1000;
@@ -278,7 +278,7 @@ TYPED_TEST(BalanceTest, ManyLiveBackendsStayInAnUpdate) {
   std::array<std::byte, 64> reply_state{};
   opening.state = state.data();
   opening.reply_state = reply_state.data();
-  for (unsigned n = 0; n < kServices * kBackends; ++n) {  // round robin: one each
+  for (unsigned n = 0; n < kServices * kBackends; ++n) {  // round robin: one for each backend
     opening.key = {.source = TestFixture::Line::host('x'),
                    .destination = specs[0].address,
                    .source_port = static_cast<std::uint16_t>(n / kServices),
@@ -308,13 +308,13 @@ TYPED_TEST(BalanceTest, SchedulersGoOnWhereTheirBackendsStay) {
   line.prove_all();
   auto least = TestFixture::service("abc", "least-connections");
   line.update(TestFixture::only({least}));
-  EXPECT_EQ(line.send(TestFixture::udp("x:3", "v:80")).to, "c:80") << "the only free one";
+  EXPECT_EQ(line.send(TestFixture::udp("x:3", "v:80")).to, "c:80") << "the only idle backend";
   EXPECT_EQ(line.send(TestFixture::udp("x:4", "v:80")).to, "a:80");
   other.backends.insert(other.backends.end(), 20, other.backends[0]);
   for (std::uint16_t i = 0; i < other.backends.size(); ++i) other.backends[i].port = i;
   line.update(TestFixture::only({least, other}));
   line.close(TestFixture::udp("x:2", "v:80"));
-  EXPECT_EQ(line.send(TestFixture::udp("x:5", "v:80")).to, "b:80") << "it still sees its counters";
+  EXPECT_EQ(line.send(TestFixture::udp("x:5", "v:80")).to, "b:80") << "counters are still read";
 }
 
 TYPED_TEST(BalanceTest, AServiceThatDrainsHidesNoOther) {
@@ -457,7 +457,7 @@ TYPED_TEST(BalanceTest, DrainedBackendsAreForgottenAndTheirIdsReused) {
   }
   backends = line.balance().statistics()[0].backends;
   ASSERT_EQ(backends.size(), 1U);
-  EXPECT_EQ(backends[0].connections, 0U) << "a new backend starts from nothing";
+  EXPECT_EQ(backends[0].connections, 0U) << "a backend that was forgotten counts from 0";
 }
 
 TYPED_TEST(BalanceTest, ReturningBackendsKeepTheirCount) {
@@ -468,7 +468,7 @@ TYPED_TEST(BalanceTest, ReturningBackendsKeepTheirCount) {
   line.update(TestFixture::only({TestFixture::service("b", "least-connections")}));
   line.update(TestFixture::only({TestFixture::service("ab", "least-connections")}));
   line.close(TestFixture::udp("x:1", "v:80"));
-  EXPECT_EQ(line.send(TestFixture::udp("x:9", "v:80")).to, "b:80") << "a still has two, b one";
+  EXPECT_EQ(line.send(TestFixture::udp("x:9", "v:80")).to, "b:80") << "a has two, b has one left";
 }
 
 TYPED_TEST(BalanceTest, RefusesWhatMakesNoSense) {

@@ -28,7 +28,8 @@ std::string name_of(const BackendSpec<A>& backend) {
 }
 
 /// Returns the backends of a service that have this name: the backend with exactly that address and
-/// port, if there is one; else all that serve at that port, or at any port if the name has none.
+/// port, if there is one; else all backends at that address that serve at that port, or at any port
+/// if the name has none.
 template <class A>
 std::vector<BackendSpec<A>> named(const ServiceSpec<A>& service, const BackendName& name) {
   std::vector<BackendSpec<A>> all;
@@ -66,14 +67,16 @@ CommandResult<Wanted> wanted_from(Parameters given, const std::string& name) {
                        .append(" is not known: give backend, service and ")
                        .append(name));
     }
-    if (value.empty()) return wrong(key + " is empty: give it, or leave it out");
+    if (value.empty()) return wrong(key + " is empty: give a value, or leave the parameter out");
     is_given = is_given || key == "backend";
     if (key == "backend") wanted.backend = value;
     if (key == "service") wanted.service = value;
     if (key == name && value == "true") is = true;
     if (key == name && value == "false") is = false;
   }
-  if (!is_given || !is) return wrong("give backend, and " + name + " = true or false");
+  if (!is_given || !is)
+    return wrong("the parameters backend and " + name + " are needed: give " + name +
+                 " = true or false");
   wanted.is_so = *is;
   return wanted;
 }
@@ -129,7 +132,7 @@ auto BalanceDeployment::mark(Mark mark, Parameters given, const OnEachWorker& on
                                   : "there is no service " + wanted->service + " with a backend ";
     return std::unexpected(
         Refusal{Refusal::Kind::absent,
-                whose + wanted->backend + ": `millctl stats` and GET /services list them"});
+                whose + wanted->backend + ": `millctl stats` and GET /services list the backends"});
   }
   CommandDone done{.result = {{"backends", count}}};
   if (marked == before) return done;

@@ -87,7 +87,7 @@ Result<Review> BalanceDeployment::make_plan(const OnEachWorker& on_each) {
 std::shared_ptr<const FunctionView> BalanceDeployment::view() const { return view_of(plan_); }
 
 /// Returns the sums over all workers, which have the same services and backends in the same order.
-/// A service's `established` counts all workers already.
+/// A service's `established` is a count of all workers already.
 std::vector<ServiceStatistics> BalanceDeployment::services() const {
   std::vector<ServiceStatistics> sum = all_.front()->statistics();
   for (std::size_t n = 1; n < all_.size(); ++n) {

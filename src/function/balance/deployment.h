@@ -1,5 +1,5 @@
-// The load balancers of all workers: plans, marks of backends, statistics, commands. Called as
-// function/deployment.h says; its thread is the one that makes plans.
+// The load balancers of all workers: plans, marks of backends, statistics, commands.
+// function/deployment.h says which thread may call: that is the thread that makes plans.
 #pragma once
 
 #include <memory>
@@ -36,8 +36,8 @@ class BalanceDeployment final : public FunctionDeployment {
   /// @{
   const std::shared_ptr<const BalancePlan>& plan() const { return plan_; }
   Balance& balance(unsigned worker) { return *all_[worker]; }
-  /// Returns the statistics of every service, in configured order, and then of those that drain:
-  /// sums over all workers.
+  /// Returns the statistics of every service, in configured order, and then of the services that
+  /// drain: sums over all workers.
   std::vector<ServiceStatistics> services() const;
   /// @}
 

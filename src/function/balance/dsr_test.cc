@@ -79,7 +79,7 @@ TYPED_TEST(DsrTest, BesideServicesWhoseRepliesComeBack) {
   T::expect(line.send({"x:1", "v:80"}), Verdict::tracked, "x:1", "v:80", "a");
   T::expect(line.send({"x:1", "v:81"}), Verdict::tracked, "x:1", "a:81", "");
   T::expect(line.send({"a:81", "x:1"}), Verdict::tracked, "v:81", "x:1", "");
-  // A direct backend sends replies from the service's address, so this packet is none.
+  // A direct backend sends replies from the service's address, so this packet is no reply.
   T::expect(line.send({"a:80", "x:1"}), Verdict::no_service, "a:80", "x:1", "");
 }
 

@@ -47,7 +47,7 @@ class ErrorsTest : public TestServices<K> {
     return spec;
   }
 
-  /// Returns the bytes of a packet, as from "x:1" to "v:80".
+  /// Returns the bytes of a packet between two ends, such as "x:1" and "v:80".
   static Bytes sent(const std::string& from, const std::string& to, unsigned protocol = kTcp) {
     Bytes payload = protocol == kTcp   ? test::tcp(33)
                     : protocol == kUdp ? test::udp(33)
@@ -201,7 +201,8 @@ TYPED_TEST(ErrorsTest, AboutWhatConcernsNoServiceStay) {
   T::expect_untouched(line, T::error('r', 'v', T::sent("v:81", "x:1")));
   T::expect_untouched(line, T::error('r', 'x', T::sent("x:1", "a:81")));
   T::expect_untouched(line, T::error('r', 'x', T::sent("x:1", "z:80")));
-  T::expect_untouched(line, T::error('r', 'a', T::sent("a:80", "x:1")));  // to the sender itself
+  // An error that is addressed to the sender already.
+  T::expect_untouched(line, T::error('r', 'a', T::sent("a:80", "x:1")));
   // Errors to another host than the sender of the packet that they quote.
   T::expect_untouched(line, T::error('r', 'v', T::sent("a:80", "x:1")));
   T::expect_untouched(line, T::error('r', 'v', T::sent("x:1", "v:80")));
@@ -215,8 +216,8 @@ TYPED_TEST(ErrorsTest, AboutWhatConcernsNoServiceStay) {
   T::expect_untouched(unwilling, T::error('r', 'v', T::sent("v:80", "x:1")));
 }
 
-// Replies of a one-way service do not come by, but errors about them do, since these are sent to
-// the service's address.
+// Replies of a one-way service do not pass the balancer, but errors about them do, since these are
+// sent to the service's address.
 TYPED_TEST(ErrorsTest, OfOneWayServicesGoOnToTheBackend) {
   using T = TestFixture;
   auto config = T::config({T::service("abcd")});
@@ -253,8 +254,8 @@ TYPED_TEST(ErrorsTest, OfDirectReturnGoToTheServerAsTheyCame) {
   EXPECT_EQ(line.next_hop(), "");
 }
 
-// The clients of a service are within a prefix that is a service, too. Errors to them must be taken
-// for the same direction as packets.
+// The clients of a service are within a prefix that is a service, too. Errors to these clients must
+// count as the same direction as packets to them.
 TYPED_TEST(ErrorsTest, BesideACatchAllGoToWhomTheyConcern) {
   using T = TestFixture;
   typename T::Line line(T::config({T::service("a", 8080), T::everything("m")}));

@@ -62,7 +62,7 @@ TYPED_TEST(GoneTest, EstablishedTcpIsResetWhereItsServiceSaysSo) {
   line.send(tcp);
   spec.backends[0].weight = 0;
   line.update(TestFixture::only({spec}));
-  EXPECT_EQ(line.fate(tcp, true), Fate::stays) << "it is drained, and there";
+  EXPECT_EQ(line.fate(tcp, true), Fate::stays) << "a drained backend is not gone";
   EXPECT_EQ(line.fate(tcp, false), Fate::stays);
   spec.backends[0].is_healthy = false;
   line.update(TestFixture::only({spec}));
@@ -77,27 +77,28 @@ TYPED_TEST(GoneTest, AnSctpAssociationIsNotReset) {
   line.send(sctp);
   spec.backends[0].is_healthy = false;
   line.update(TestFixture::only({spec}));
-  EXPECT_EQ(line.fate(sctp, true), Fate::stays) << "nobody could tell its ends";
+  EXPECT_EQ(line.fate(sctp, true), Fate::stays) << "only TCP connections are reset";
   EXPECT_EQ(line.fate(sctp, false), Fate::begins_anew);
 }
 
 TYPED_TEST(GoneTest, AnUpdateTellsWhetherConnectionsHaveLostTheirBackend) {
   typename TestFixture::Line line(TestFixture::config({TestFixture::service("ab")}));
-  line.send(TestFixture::tcp("x:1"));  // to a
+  line.send(TestFixture::tcp("x:1"));  // goes to backend a
   const auto loses = [&line](const typename TestFixture::Spec& spec) {
     const auto review = line.try_update(TestFixture::only({spec}));
     return review.has_value() && *review == Review::all;
   };
-  EXPECT_FALSE(loses(TestFixture::service("ac"))) << "nobody is on b";
+  EXPECT_FALSE(loses(TestFixture::service("ac"))) << "b has no connection";
   EXPECT_TRUE(loses(TestFixture::service("c")));
-  EXPECT_FALSE(loses(TestFixture::service("cd"))) << "they have been asked about";
+  EXPECT_FALSE(loses(TestFixture::service("cd")))
+      << "the update before has reported this connection";
   auto unhealthy = TestFixture::service("ac");
   EXPECT_FALSE(loses(unhealthy)) << "a came back";
   unhealthy.backends[0].is_healthy = false;
   EXPECT_TRUE(loses(unhealthy));
 }
 
-// In a chain, connections to no service may begin anew to a service that comes.
+// In a chain, connections to no service may begin anew to a service that is added.
 TYPED_TEST(GoneTest, AnUpdateTellsWhetherAServiceHasCome) {
   auto other = TestFixture::service("c");
   other.port = 8080;
@@ -112,8 +113,8 @@ TYPED_TEST(GoneTest, AnUpdateTellsWhetherAServiceHasCome) {
   EXPECT_EQ(review({TestFixture::service("abd")}), Review::none);
   EXPECT_EQ(review({other, TestFixture::service("a")}), Review::unconcerned);
   EXPECT_EQ(review({one, other}), Review::none) << "in another order";
-  EXPECT_EQ(review({one}), Review::none) << "what only drains takes nothing";
-  EXPECT_EQ(review({one, other}), Review::unconcerned) << "again";
+  EXPECT_EQ(review({one}), Review::none) << "a service that only drains takes no connections";
+  EXPECT_EQ(review({one, other}), Review::unconcerned) << "the service is added again";
 }
 
 TYPED_TEST(GoneTest, ABackendsStrayPacketsStay) {
@@ -123,8 +124,9 @@ TYPED_TEST(GoneTest, ABackendsStrayPacketsStay) {
     return line.send({from, "x:1", TestFixture::Line::kTcp, flags}).verdict;
   };
   for (const std::uint8_t flags : {TestFixture::Line::kSyn, TestFixture::Line::kAck}) {
-    EXPECT_EQ(verdict("a:81", flags), Verdict::no_service) << "not where it serves";
-    EXPECT_EQ(verdict("b:80", flags), Verdict::no_service) << "no backend";
+    EXPECT_EQ(verdict("a:81", flags), Verdict::no_service)
+        << "81 is not the port at which a serves";
+    EXPECT_EQ(verdict("b:80", flags), Verdict::no_service) << "b is no backend";
   }
   EXPECT_EQ(verdict("a:80", TestFixture::Line::kSyn), Verdict::stray_reply);
   EXPECT_EQ(verdict("a:80", TestFixture::Line::kAck), Verdict::stateless)

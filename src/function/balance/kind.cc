@@ -15,7 +15,7 @@ constexpr std::array<FunctionCommand, 3> kCommands{
     {{"/services"}, {"/drain", true}, {"/health", true}}};
 constexpr std::array<std::string_view, 2> kCalled{"service", "address"};
 constexpr std::array<FunctionTelemetry, 1> kTelemetry{
-    {{"backends", "What each backend of each service got", kCalled}}};
+    {{"backends", "Counters of each backend of each service", kCalled}}};
 
 std::vector<FunctionNames> names() {
   FunctionNames all{"scheduler (of a service, in the configuration)", {}};

@@ -1,4 +1,5 @@
-// The limit of a service in the function. tests/limits_test.cc tests it on lines.
+// Tests a service's limit of connections in the load balancer alone; tests/limits_test.cc tests the
+// limit on lines.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -40,13 +41,14 @@ TYPED_TEST(ServiceLimitTest, CountsWhatIsProvedAndNothingElse) {
   EXPECT_EQ(line.prove(TestFixture::from(2)), Verdict::tracked);
   EXPECT_EQ(line.prove(TestFixture::from(3)), Verdict::service_limit);
   EXPECT_EQ(line.send(TestFixture::from(6)).verdict, Verdict::service_limit);
-  EXPECT_EQ(line.send(TestFixture::from(1)).verdict, Verdict::tracked) << "it is there already";
+  EXPECT_EQ(line.send(TestFixture::from(1)).verdict, Verdict::tracked)
+      << "this connection was opened before";
   auto service = TestFixture::statistics(line);
   EXPECT_EQ(service.established, 2U);
   EXPECT_EQ(service.max_connections, 2U);
   EXPECT_EQ(service.limited, 2U);
   EXPECT_EQ(service.refused, 0U);
-  line.close(TestFixture::from(4));  // was never proved
+  line.close(TestFixture::from(4));  // this connection was never proved
   EXPECT_EQ(line.prove(TestFixture::from(3)), Verdict::service_limit);
   line.close(TestFixture::from(1));
   EXPECT_EQ(line.prove(TestFixture::from(3)), Verdict::tracked);
@@ -69,8 +71,7 @@ TYPED_TEST(ServiceLimitTest, HoldsForItsServiceAlone) {
   EXPECT_EQ(TestFixture::statistics(line, 1).limited, 0U);
 }
 
-// Neither a full table nor packets in mid-connection evade the limit. Packets that begin no
-// connection are served as before.
+// Neither a full table nor packets in mid-connection evade the limit.
 TYPED_TEST(ServiceLimitTest, IsNotEvadedWithoutAnEntry) {
   typename TestFixture::Line line(TestFixture::config({TestFixture::service(1)}));
   line.send(TestFixture::from(1));

@@ -22,8 +22,8 @@ using BalanceKey = std::array<std::uint8_t, 16>;
 inline constexpr BalanceKey kDefaultBalanceKey{'m', 'i', 'l', 'l', 'r', 'a', 'c', 'e',
                                                'm', 'i', 'l', 'l', 'r', 'a', 'c', 'e'};
 
-/// Returns the hash of five-tuples and of backends under that key. The tables' hash has a secret of
-/// its own.
+/// Returns the hash of five-tuples and of backends under that key. The hash of connection tables
+/// has a secret of its own.
 Hasher balance_hasher(const BalanceKey& key);
 
 class Maglev {
@@ -51,8 +51,8 @@ class Maglev {
   }
 
   Maglev() = default;
-  /// Builds a table. `size` is a prime, no smaller than the number of members, which is at most
-  /// 65536. Takes about 2 ms for 65537 entries. Members of weight 0 get no entry.
+  /// Builds a table. `size` must be a prime, no smaller than the number of members, of which there
+  /// may be 65536. Takes about 2 ms for 65537 entries. Members of weight 0 get no entry.
   static Maglev build(std::span<const Member> members, std::uint32_t size = kDefaultSize);
 
   /// Returns the index into `members` of the backend for a five-tuple's hash. Undefined if all

@@ -18,7 +18,7 @@
 
 namespace millrace {
 
-/// A table that may not be made yet. Any thread may read it.
+/// A table that is made, or will be made later. Any thread may read it.
 class MaglevTable {
  public:
   using Members = std::vector<Maglev::Member>;
@@ -49,14 +49,14 @@ class MaglevTables {
   /// the start.
   static constexpr std::size_t kAtOnceEntries = std::size_t{64} * Maglev::kDefaultSize;
 
-  /// Tables will have `size` entries (as `Maglev::build`), and be made by `threads` threads; 0: by
-  /// the caller of `want`.
+  /// Tables will have `size` entries (as `Maglev::build`), and will be made by `threads` threads;
+  /// 0: by the caller of `want`.
   MaglevTables(std::uint32_t size, unsigned threads);
   ~MaglevTables();
   MaglevTables(const MaglevTables&) = delete;
   MaglevTables& operator=(const MaglevTables&) = delete;
 
-  /// Returns the table of these members, which may not be made yet. Called by one thread at a time.
+  /// Returns the table of these members, made or not. Called by one thread at a time.
   std::shared_ptr<MaglevTable> of(MaglevTable::Members members);
   /// Returns the Maglev table; null while it is being made. The first call for a table has it made.
   /// Any thread. Where other threads make tables, this takes no lock, and only the first call for a
@@ -69,7 +69,7 @@ class MaglevTables {
   struct Statistics {
     std::size_t tables = 0;        ///< tables in use
     std::size_t made = 0;          ///< tables in use that are made
-    std::size_t memory_bytes = 0;  ///< entries of the tables that are made
+    std::size_t memory_bytes = 0;  ///< size of the entries of the tables that are made
   };
   /// Returns counts of the tables. Not to be called while another thread calls `of`.
   Statistics statistics() const;
@@ -88,7 +88,7 @@ class MaglevTables {
   std::unordered_map<MaglevTable::Members, std::weak_ptr<MaglevTable>, HashOf> all_;
   std::size_t swept_at_ = 1;  ///< size of `all_` at which tables that are gone are removed from it
   std::atomic<MaglevTable*> wanted_ = nullptr;   ///< a stack; one thread at a time takes from it
-  std::atomic<std::uint32_t> wanted_times_ = 0;  ///< threads wait for it to change
+  std::atomic<std::uint32_t> wanted_times_ = 0;  ///< threads wait for a change of this number
   std::mutex taking_;
   std::atomic<bool> is_ending_ = false;
   std::vector<std::jthread> threads_;

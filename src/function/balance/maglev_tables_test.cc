@@ -33,7 +33,7 @@ TEST(MaglevTables, EqualMembersShareOneTable) {
   EXPECT_EQ(tables.of(members(1)), one);
   EXPECT_NE(tables.of(members(2)), one);
   EXPECT_NE(tables.of(members(1, 2)), one) << "a weight differs";
-  EXPECT_EQ(tables.statistics().tables, 1U) << "nobody has the others";
+  EXPECT_EQ(tables.statistics().tables, 1U) << "the other tables are no longer used";
 }
 
 TEST(MaglevTables, FewAreMadeAtOnceAndMoreWhenTheyAreWanted) {
@@ -43,7 +43,7 @@ TEST(MaglevTables, FewAreMadeAtOnceAndMoreWhenTheyAreWanted) {
   EXPECT_EQ(tables.statistics().made, 64U);
   EXPECT_EQ(tables.statistics().memory_bytes, 64U * 65537 * 2);
   EXPECT_EQ(all[69]->made(), nullptr);
-  EXPECT_NE(tables.want(all[69]), nullptr) << "no thread makes tables: who wants one does";
+  EXPECT_NE(tables.want(all[69]), nullptr) << "without threads, the caller makes the table";
   EXPECT_EQ(tables.statistics().made, 65U);
 }
 
@@ -71,7 +71,8 @@ class WaitingTest : public TestServices<K> {};
 using Families = testing::Types<KeyV4, KeyV6>;
 TYPED_TEST_SUITE(WaitingTest, Families);
 
-/// New connections get a backend and keep it. Packets that only the table can steer are not ready.
+/// New connections get a backend and keep it. Packets whose backend only the table can tell get the
+/// verdict `not_ready`.
 TYPED_TEST(WaitingTest, WhileAServicesTableIsMade) {
   using Line = BalanceLine<TypeParam>;
   typename TestFixture::Spec spec{.address = Line::host('v'), .port = 80};
@@ -99,9 +100,9 @@ TYPED_TEST(WaitingTest, WhileAServicesTableIsMade) {
   int port = 3;
   while (line.send({from(port), "v:80", Line::kTcp, Line::kAck}).verdict == Verdict::not_ready) {
     ++port;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // there are 65,535 ports
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // there are 65,535 ports to try
   }
-  EXPECT_EQ(line.send({from(2), "v:80"}).to, first.to) << "it has its entry";
+  EXPECT_EQ(line.send({from(2), "v:80"}).to, first.to) << "the connection has an entry";
 }
 
 }  // namespace

@@ -57,7 +57,8 @@ TEST(Maglev, SharesFollowWeights) {
   }
 }
 
-// Returns the share of entries that change although neither their old nor their new backend did.
+// Returns the share of entries whose backend changes although neither the old nor the new backend
+// is in `gone`.
 double disruption(const Maglev& before, const Maglev& after, const std::set<std::uint16_t>& gone) {
   std::size_t moved = 0;
   for (std::size_t i = 0; i < before.entries().size(); ++i) {
@@ -129,7 +130,7 @@ TEST(Maglev, KeyAndPortMatter) {
 }
 
 // Entries are compared with fixed values, since machines with different versions must agree. A
-// change of these moves users' connections.
+// change of these values moves users' connections.
 TEST(Maglev, SameOnEveryMachine) {
   const Maglev maglev = Maglev::build(pool(10));
   std::uint64_t digest = 0;

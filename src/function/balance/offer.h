@@ -17,7 +17,7 @@ namespace millrace {
 /// A mark: a reason, other than its weight, why a backend gets no new connections.
 enum class Mark : std::uint8_t {
   drained,    ///< set by the command `/drain`
-  unhealthy,  ///< set by the command `/health`, as a health check gives it
+  unhealthy,  ///< set by the command `/health`, with the result of a health check
 };
 /// For each mark, the backends that have it: pairs of a service's and a backend's name.
 using Marked = std::array<std::set<std::pair<std::string, std::string>>, 2>;
@@ -29,21 +29,23 @@ struct BalanceOffer {
   Marked marked;
 };
 
-/// The member that every offer of a load balancer has. Without it the process before had none.
+/// Name of the member that every offer of a load balancer has. An object without this member comes
+/// from a process that had no load balancer.
 inline constexpr const char* kOfferedServices = "services";
 
 /// Adds the offer to an object, as members.
 void append(Json& to, const BalanceOffer& offer);
-/// Reads an offer. Errors (failed): the object has no such members.
+/// Reads an offer. Errors (failed): members are missing or wrong.
 Result<BalanceOffer> balance_offer_from(const Json& json);
 
 /// Adds the names of overflowed services to the object that is sent last.
 void append_overflowed(Json& to, const std::set<std::string>& services);
-/// Returns the names in that object; none if it has no such member.
+/// Returns the names of overflowed services in the object that was sent last; none if they are not
+/// in it.
 std::set<std::string> overflowed_from(const Json& json);
 
-/// Returns `own`, and besides the services and backends of the offer, which get no new connections:
-/// so every connection of the process before has a place.
+/// Returns `own`, with the services and backends of the offer that it lacks. The added ones get no
+/// new connections, but every connection of the process before finds its backend.
 Services with_those_of(const BalanceOffer& offer, Services own);
 
 }  // namespace millrace

@@ -1,5 +1,5 @@
-// The overflow of a service: packets that it has served without an entry lately, and the time of
-// the last of them.
+// The overflow of a service: the time of the last packet that it has served without an entry, if
+// that was lately.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ class Overflow {
   bool is_there() const { return load() != 0; }
   /// Notes that a packet was served without an entry.
   void note(Tick now) { at_.store(kThere | now.ms, std::memory_order_relaxed); }
-  /// Takes the time of another worker's last packet if that is later: some of the other worker's
+  /// Adopts the time of another worker's last packet if that is later: some of the other worker's
   /// connections go on at this one.
   void continue_from(const Overflow& other) {
     const std::uint64_t theirs = other.load();
@@ -32,7 +32,7 @@ class Overflow {
     if (theirs != 0 && (own == 0 || tick(theirs) - tick(own) > 0))
       at_.store(theirs, std::memory_order_relaxed);
   }
-  /// True if the last packet was served less than `quiet_ms` ago. Otherwise forgets it.
+  /// True if the last packet was served less than `quiet_ms` ago. Otherwise forgets that packet.
   bool expire(Tick now, std::uint32_t quiet_ms) {
     const std::uint64_t own = load();
     // Another worker's tick may be later.

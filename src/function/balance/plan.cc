@@ -17,8 +17,8 @@ std::unexpected<Error> wrong(const std::string& message) {
   return std::unexpected(Error{message, Error::Kind::usage});
 }
 
-/// True if `spec`, listed by that service, is this backend. With another `forward` it is another
-/// backend, so that connections keep the `forward` with which they began.
+/// True if `spec`, listed by that service, is this backend. With another `forward` it counts as
+/// another backend, so that connections keep the `forward` with which they began.
 template <class Backend, class Spec, class A>
 bool is_same(const Backend& backend, const Spec& service, const BackendSpec<A>& spec) {
   return backend.address == spec.address && backend.port == spec.port &&
@@ -63,7 +63,8 @@ Result<void> PlanFor<K>::check(const std::vector<Spec>& specs, const LiveOn& liv
     if (number > 0 && settings.stateful && !replies && spec.two_way()) {
       return wrong(
           name +
-          " would be the first with replies, for which there is no room in entries: restart");
+          " would be the first whose replies are rewritten, and entries have no room for that: "
+          "restart millrace");
     }
     std::set<std::pair<Address, std::uint16_t>> ends;
     for (const auto& backend : spec.backends) {
@@ -73,14 +74,16 @@ Result<void> PlanFor<K>::check(const std::vector<Spec>& specs, const LiveOn& liv
       }
     }
     if (ends.size() >= settings.maglev->size()) {
-      return wrong(name + " has more backends than the Maglev table entries: enlarge it");
+      return wrong(
+          name +
+          " has more backends than the Maglev table takes: enlarge balance.maglev_table_size");
     }
     ids += ends.size();
   }
   if (ids + kept_beside(specs, live) > kMaxBackends) {
     return wrong(
-        "more than 65535 backends of one family, those that were and those that drain "
-        "included: list fewer, or change them in two steps");
+        "more than 65535 backends of one address family, those that were listed before and those "
+        "that drain included: list fewer, or change them in two steps");
   }
   return {};
 }
@@ -192,7 +195,7 @@ PlanFor<K> PlanFor<K>::next(const std::vector<Spec>& specs, const LiveOn& live) 
     service->removed = true;
     service->spec.backends.clear();
   }
-  // All services free ids before one takes new ids, so that there are enough.
+  // All services free ids before any service takes new ones, so that there are enough.
   for (const auto& service : changing) {
     if (service != nullptr) plan.unlist(*service, live);
   }
@@ -225,8 +228,8 @@ void PlanFor<K>::take(std::vector<std::shared_ptr<Service>> changing) {
   services = std::move(all);
 }
 
-/// Makes all of the service's backends draining ones, and frees the ids of those that drained
-/// before and have no connections left.
+/// Makes all of the service's backends draining ones, and frees the ids of backends that drained
+/// before, have no connections left and are not listed again.
 template <class K>
 void PlanFor<K>::unlist(Service& service, const LiveOn& live) {
   std::erase_if(service.draining, [&](std::uint16_t id) {
@@ -239,7 +242,7 @@ void PlanFor<K>::unlist(Service& service, const LiveOn& live) {
   for (const std::uint16_t id : service.draining) backends[id].place = kNoPlace;
 }
 
-/// Gives the service its configured backends. Those that it had keep their ids.
+/// Lists the configured backends of the service. Backends that it had before keep their ids.
 template <class K>
 void PlanFor<K>::list(Service& service) {
   service.willing = 0;
@@ -280,8 +283,8 @@ std::optional<std::uint16_t> PlanFor<K>::backend_at(const Service& service, cons
   return is_it ? std::optional(*at) : std::nullopt;
 }
 
-/// Returns the id that the backend has among the draining ones, and takes it from these; or a new
-/// id.
+/// Returns the id of the wanted backend. A backend in `draining` keeps its id, and is removed from
+/// there; a new backend gets a new id.
 template <class K>
 std::uint16_t PlanFor<K>::backend_for(Service& service, const BackendSpec<Address>& wanted) {
   const auto at = std::ranges::find_if(service.draining, [&](std::uint16_t id) {

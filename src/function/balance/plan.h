@@ -61,14 +61,14 @@ struct PlanFor {
     Address virtual_address;
     std::uint16_t virtual_port = 0;
     Forward forward = Forward::nat;
-    bool has_replies = false;        ///< replies come this way, and are rewritten
+    bool has_replies = false;        ///< replies pass through this process, and are rewritten
     std::uint32_t weight = 0;        ///< 0 if the backend is not healthy
-    std::uint32_t place = kNoPlace;  ///< in `listed`; `kNoPlace` if it is no longer configured
+    std::uint32_t place = kNoPlace;  ///< index in `listed`; `kNoPlace`: no longer configured
     bool is_healthy = true;
-    std::uint64_t service = 0;  ///< the identity of its service
-    std::uint64_t since = 0;    ///< the number of the plan that gave it its id
+    std::uint64_t service = 0;  ///< identity of the backend's service
+    std::uint64_t since = 0;    ///< number of the plan that gave the backend its id
 
-    /// The count of all workers; null if each worker has its own.
+    /// The activity that all workers count together; null if each worker counts its own.
     std::shared_ptr<Activity> activity;
 
     /// True if the backend is no longer configured, or not healthy.
@@ -78,16 +78,15 @@ struct PlanFor {
   struct Service {
     Spec spec;
     std::uint64_t identity = 0;           ///< the same from plan to plan
-    std::vector<std::uint16_t> listed;    ///< ids of its backends, in the configured order
+    std::vector<std::uint16_t> listed;    ///< ids of the service's backends, in configured order
     std::vector<std::uint16_t> draining;  ///< ids of former backends that may have connections
-    std::vector<std::uint16_t> in_order;  ///< both, by address and port; listed first of equals
+    std::vector<std::uint16_t> in_order;  ///< both lists, by address and port, then listed first
     std::shared_ptr<MaglevTable> maglev;  ///< table of `listed`
     unsigned willing = 0;                 ///< number of listed backends with a weight above 0
     bool removed = false;  ///< no longer configured; kept for the connections of `draining`
-    std::shared_ptr<ShardedCount> proved;  ///< its proved connections, of all workers
+    std::shared_ptr<ShardedCount> proved;  ///< count of the service's proved connections
 
-    /// True if one of its former backends has no live connection: the next plan forgets that
-    /// backend.
+    /// True if a draining backend has no live connection: the next plan forgets that backend.
     bool forgets(const LiveOn& live) const {
       return std::ranges::any_of(draining, [&](std::uint16_t id) { return live(id) == 0; });
     }
@@ -96,12 +95,12 @@ struct PlanFor {
   /// A listed backend of a two-way service with a port. Replies without an entry may come from it.
   struct ReplySource {
     std::uint32_t service;  ///< place in `services`
-    std::uint16_t backend;  ///< id
+    std::uint16_t backend;  ///< id of the backend
   };
   /// The services' backends at one address, port and protocol.
   struct Serving {
     std::vector<ReplySource> reply_sources;
-    bool is_direct = false;  ///< packets from there that belong to no connection are routed
+    bool is_direct = false;  ///< packets from these backends without a connection are routed
   };
 
   /// Makes the plan before the first one, without services.
@@ -110,10 +109,10 @@ struct PlanFor {
   /// Checks the services for `next`. Errors (usage): a service is wrong, or there are too many
   /// backends.
   Result<void> check(const std::vector<Spec>& specs, const LiveOn& live) const;
-  /// Returns the plan after this one, with these services, which `check` has found right. All
-  /// workers have taken this plan on.
+  /// Returns the plan after this one, with these services. `check` must have accepted the services,
+  /// and all workers must have taken this plan on.
   PlanFor next(const std::vector<Spec>& specs, const LiveOn& live) const;
-  /// True if the next plan forgets backends, whatever else it changes.
+  /// True if the next plan will forget backends, whatever else it changes.
   bool forgets(const LiveOn& live) const;
   /// Checks the plan's invariants. Errors: the first rule that is broken.
   Result<void> check_invariants() const;
@@ -144,11 +143,12 @@ struct PlanFor {
         index->serving_ends.find(reply_key.source, reply_key.source_port, reply_key.protocol);
     return i == kNone ? nullptr : &index->serving_there[i];
   }
-  /// Returns the name of the backend of a connection with this key; its packets leave as
+  /// Returns the name of the backend of a connection with this key, whose packets leave as
   /// `translated`. A backend without a port of its own is named by its address alone.
   std::string backend_name(const K& key, const K& translated) const;
-  /// Return the places in `services` of `service_for` and `serving`, or `kNone`.
+  /// Returns the place in `services` of the result of `service_for`, or `kNone`.
   std::uint32_t current_for(const K& key) const { return find(index->current, key); }
+  /// Returns the place in `services` of the result of `serving`, or `kNone`.
   std::uint32_t serving_for(const K& key) const { return find(index->table, key); }
   static constexpr std::uint32_t kNone = DestinationTable<Address>::kNone;
 
@@ -170,14 +170,15 @@ struct PlanFor {
     DestinationTable<Address> table;          ///< all services
     DestinationTable<Address> current;        ///< services that take new connections
     DestinationTable<Address> reply_sources;  ///< addresses of two-way services' backends
-    DestinationTable<Address> serving_ends;   ///< addresses and ports of such backends
-    std::vector<Serving> serving_there;       ///< the index is that of `serving_ends`
+    DestinationTable<Address> serving_ends;   ///< addresses and ports of these backends
+    std::vector<Serving> serving_there;       ///< found by an index from `serving_ends`
   };
   std::shared_ptr<const Index> index = std::make_shared<const Index>();
 
  private:
   static std::uint32_t find(const DestinationTable<Address>& in, const K& key) {
-    // The identifier of an ICMP query stands in place of the ports, and must not match a service's.
+    // The identifier of an ICMP query stands in place of the ports, and must not match a service's
+    // port.
     return in.find(key.destination, has_ports(key.protocol) ? key.destination_port : 0,
                    key.protocol);
   }

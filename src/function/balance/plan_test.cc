@@ -52,7 +52,7 @@ TYPED_TEST(PlanTest, WhatHasNotChangedIsTheSame) {
   EXPECT_EQ(unhealthy.services[0], plan.services[0]);
   EXPECT_EQ(unhealthy.services[2], plan.services[2]);
   EXPECT_EQ(unhealthy.services[1]->willing, 1U);
-  EXPECT_EQ(unhealthy.index, plan.index) << "packets find the same";
+  EXPECT_EQ(unhealthy.index, plan.index) << "the tables find the same services and backends";
   EXPECT_TRUE(unhealthy.check_invariants().has_value());
 }
 

@@ -181,7 +181,8 @@ class ServiceReader {
     read_backends(raw, spec);
     if (spec.health) check_health(raw, spec);
     if (raw.on_unhealthy && !spec.health)
-      problem(raw.line, "on_unhealthy", "needs health: without it every backend counts as healthy");
+      problem(raw.line, "on_unhealthy",
+              "needs health: without a health check every backend counts as healthy");
     services_.push_back(std::move(spec));
   }
 
@@ -242,7 +243,7 @@ class ServiceReader {
     const std::optional<bool> there = health ? health->move_udp : std::nullopt;
     if (raw.move_udp && there && *raw.move_udp != *there)
       problem(raw.health.line, "health.move_udp",
-              "contradicts the service's move_udp: leave it out");
+              "contradicts the service's move_udp: leave health.move_udp out");
     return raw.move_udp.value_or(there.value_or(true));
   }
 
@@ -261,8 +262,8 @@ class ServiceReader {
     for (const auto& backend : spec.backends) {
       if (backend.port != 0) continue;
       return problem(raw.health.line, "health",
-                     "asks no port, as neither the service has one nor the backend " +
-                         to_string(backend.address) + ": give port");
+                     "has no port to check: neither the service nor the backend " +
+                         to_string(backend.address) + " has a port: give port");
     }
   }
 
@@ -300,7 +301,7 @@ class ServiceReader {
         problem(line, "backends.address", text + " is the service's own: give the backend's");
       if (is_own(*address))
         problem(line, "backends.address",
-                text + " is a port's own, where no server is asked: give another machine's");
+                text + " is the address of a port, which has no server: give another machine's");
       if (spec.forward == Forward::dsr) check_direct(backend, *address, spec);
       spec.backends.push_back({*address, backend.port, backend.weight});
     }
@@ -314,12 +315,12 @@ class ServiceReader {
   void check_direct(const RawBackend& backend, const A& address, const ServiceSpec<A>& spec) {
     if (backend.port != 0 && backend.port != spec.port)
       problem(backend.line, "backends.port",
-              "cannot be another with forward = \"dsr\", which rewrites nothing: leave it out");
+              "must be the service's with forward = \"dsr\", which rewrites nothing: leave it out");
     if (around_.is_live() && !is_on_link(around_.family<A>(), address))
       problem(backend.address.line, "backends.address",
               backend.address.value +
-                  " is on no port's link, so that no MAC leads to it, as forward = \"dsr\" "
-                  "needs: give the port an address of its network");
+                  " is on the link of no port, and forward = \"dsr\" reaches a backend by its MAC "
+                  "only: give a port an address in the backend's network");
   }
 
   void problem(std::uint32_t line, std::string_view key, const std::string& what) {
@@ -329,7 +330,7 @@ class ServiceReader {
   Problems& problems_;
   const BalanceSettings& settings_;
   const Surroundings& around_;
-  std::vector<A> broadcasts_;  // of the ports' networks
+  std::vector<A> broadcasts_;  // broadcast addresses of the ports' networks
   std::vector<ServiceSpec<A>> services_;
   std::map<Destination<A>, std::uint32_t> lines_;
 };
@@ -355,7 +356,7 @@ Keys<RawService> service_keys() {
   };
 }
 
-/// Turns the raw services into those of `settings`. Its other members have been read.
+/// Turns the raw services into those of `settings`, whose other members must have been read.
 void read_services(Problems& problems, const std::vector<RawService>& raw,
                    const Surroundings& around, BalanceSettings& settings) {
   if (raw.empty()) return;

@@ -53,7 +53,7 @@ Json backends_of(const std::vector<ServiceStatistics>& services) {
 
 std::string limit_of(const ServiceStatistics& service) {
   if (service.max_connections == 0) return "";
-  return fmt::format(": {} of at most {} connections, {} times one more refused",
+  return fmt::format(": {} of at most {} connections, refused {} times at the limit",
                      grouped(service.established), grouped(service.max_connections),
                      grouped(service.limited));
 }

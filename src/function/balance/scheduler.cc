@@ -19,10 +19,11 @@ std::unique_ptr<Scheduler> create(const Pool& pool) {
 constexpr std::array<SchedulerKind, 5> kSchedulers{{
     {"maglev", "consistent hashing of the five-tuple; the default", create<MaglevScheduler>},
     {"round-robin", "each backend in turn", create<RoundRobin>},
-    {"weighted-round-robin", "in turn, as often as its weight, interleaved",
+    {"weighted-round-robin", "each backend in turn, as often as its weight, interleaved",
      create<WeightedRoundRobin>},
     {"hash", "keyed hash of the five-tuple modulo the backends", create<HashScheduler>},
-    {"least-connections", "the fewest live connections for its weight", create<LeastConnections>},
+    {"least-connections", "the backend with the fewest connections for its weight",
+     create<LeastConnections>},
 }};
 
 }  // namespace

@@ -1,8 +1,9 @@
 // The contract of a scheduler: chooses the backend of a new connection.
 //
-// A scheduler belongs to one service of one worker. The worker's thread calls it once for each new
-// connection. To add a scheduler, write a header in scheduler/, and add a line to the list in
-// scheduler.cc.
+// A scheduler belongs to one service of one worker. The worker's thread calls it for new
+// connections, except those for which `BalanceFor` uses Maglev (`by_maglev`) or tries another
+// backend after a collision (`next_choice`). To add a scheduler, write a header in scheduler/, and
+// add a line to the list in scheduler.cc.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ struct Activity {
   Counter proved;
 };
 
-/// A backend as schedulers see it. A scheduler names it by its place in the list.
+/// A backend as schedulers see it. A scheduler names a backend by its place in the list.
 struct Candidate {
   std::uint32_t weight = 1;
   const Activity* activity = nullptr;
@@ -37,7 +38,7 @@ class Scheduler {
   virtual std::uint16_t pick(Hash hash) = 0;
 };
 
-/// The inputs of a scheduler. `candidates` and `tables` outlive it.
+/// The inputs of a scheduler. `candidates` and `tables` must outlive the scheduler.
 struct Pool {
   std::span<const Candidate> candidates;
   std::shared_ptr<MaglevTable> maglev;  ///< the table of the candidates

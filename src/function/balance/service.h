@@ -30,7 +30,7 @@ struct BackendSpec {
 
 /// The way in which packets go to a backend.
 enum class Forward : std::uint8_t {
-  nat,  ///< the backend's address replaces the service's; replies come back this way
+  nat,  ///< the backend's address replaces the service's; replies return through millrace
   dsr,  ///< direct server return: packets go unchanged to the backend as next hop; the backend has
         ///< the service's address, and answers clients itself
 };
@@ -46,7 +46,7 @@ enum class NoBackend : std::uint8_t {
   pass,    ///< routed, as if there were no such service
 };
 
-/// Returns the verdict on such a packet.
+/// Returns the verdict on a packet that needs a backend while none takes connections.
 constexpr Verdict without_backend(NoBackend how) {
   return how == NoBackend::refuse ? Verdict::refused
          : how == NoBackend::drop ? Verdict::no_backend
@@ -55,8 +55,8 @@ constexpr Verdict without_backend(NoBackend how) {
 
 /// The treatment of established TCP connections to an unhealthy backend.
 enum class OnUnhealthy : std::uint8_t {
-  keep,   ///< they go on
-  reset,  ///< they end, and both sides get a RST
+  keep,   ///< the connections go on
+  reset,  ///< the connections end, and both sides get a RST
 };
 
 /// The check by which `millctl health` finds out whether a backend of a service can serve.
@@ -69,11 +69,11 @@ struct HealthCheck {
   Kind kind = Kind::tcp;
   std::string path = "/";  ///< path of the GET
   std::string host;        ///< host of the GET; empty: the backend's address and port
-  std::uint16_t port = 0;  ///< 0: the backend's, or the service's
+  std::uint16_t port = 0;  ///< 0: the backend's port; if it has none, the service's
   std::uint32_t interval_ms = 1000;
   std::uint32_t timeout_ms = 500;
-  std::uint32_t rise = 2;  ///< answers in a row that make it healthy
-  std::uint32_t fall = 3;  ///< failures in a row that make it unhealthy
+  std::uint32_t rise = 2;  ///< answers in a row that make the backend healthy
+  std::uint32_t fall = 3;  ///< failures in a row that make the backend unhealthy
 
   friend bool operator==(const HealthCheck&, const HealthCheck&) = default;
 };
@@ -81,23 +81,23 @@ struct HealthCheck {
 template <class A>
 struct ServiceSpec {
   A address;                             ///< all bits behind the prefix are 0
-  unsigned prefix_bits = 8 * A::kBytes;  ///< all: one virtual address
-  std::uint16_t port = 0;                ///< 0: any
-  std::uint8_t protocol = 0;             ///< 0: any
+  unsigned prefix_bits = 8 * A::kBytes;  ///< all bits: one virtual address
+  std::uint16_t port = 0;                ///< 0: any port
+  std::uint8_t protocol = 0;             ///< 0: any protocol
   Forward forward = Forward::nat;
   std::string scheduler = "maglev";   ///< a name from `schedulers()`
-  std::uint32_t max_connections = 0;  ///< proved connections of all workers; 0: no limit
+  std::uint32_t max_connections = 0;  ///< limit of proved connections of all workers; 0: no limit
   std::optional<HealthCheck> health;
   NoBackend no_backend = NoBackend::refuse;
   OnUnhealthy on_unhealthy = OnUnhealthy::keep;
-  /// True: connections without an end of their own (all but TCP and SCTP) go to another backend
-  /// when their own is unhealthy or no longer listed.
+  /// True: connections of protocols without a closing packet (all but TCP and SCTP) go to another
+  /// backend when their backend is unhealthy or no longer listed.
   bool move_udp = true;
   /// True: packets from a backend's address and port that belong to no connection are routed.
   bool direct = false;
   std::vector<BackendSpec<A>> backends;
 
-  /// Returns the destination of its packets, by which it differs from every other service.
+  /// Returns the destination of the service's packets, which no other service has.
   Destination<A> destination() const { return {address, prefix_bits, port, protocol}; }
   bool is_prefix() const { return prefix_bits != 8 * A::kBytes; }
   /// True if replies are rewritten, too. A prefix is one-way: its replies would need the address
@@ -125,8 +125,8 @@ struct Services {
   }
 };
 
-/// Returns the services without a configuration: all packets, over the backends 10.0.0.1
-/// to 10.0.0.10 and fd00::1 to fd00::a.
+/// Returns the services of a run without a configuration: one for all IPv4 packets, with the
+/// backends 10.0.0.1 to 10.0.0.10, and one for all IPv6 packets, with fd00::1 to fd00::a.
 Services default_services();
 
 }  // namespace millrace

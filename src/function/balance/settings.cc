@@ -12,7 +12,8 @@ namespace {
 
 // --- warnings
 
-/// Warns of a service that takes all packets to a port's own address, ssh's too, from the kernel.
+/// Warns of a service that takes all packets to a port's own address, also those of ssh, so that
+/// none reach the kernel.
 template <class A>
 void append_taken(const Surroundings& around, const std::vector<ServiceSpec<A>>& services,
                   std::vector<std::string>& all) {
@@ -21,8 +22,8 @@ void append_taken(const Surroundings& around, const std::vector<ServiceSpec<A>>&
     if (!around.has_kernel[own.link]) continue;
     for (const auto& spec : services) {
       if (spec.port != 0 || !spec.destination().takes(own.address, kSsh, kProtocolTcp)) continue;
-      all.push_back("service " + to_string(spec) + " takes all that is sent to the port's own " +
-                    to_string(own.address) + ", ssh too, and the kernel beside it gets nothing: " +
+      all.push_back("service " + to_string(spec) + " takes all packets to the port's own " +
+                    to_string(own.address) + ", ssh too, and none reach the kernel: " +
                     "give the service a port, or another address");
     }
   }

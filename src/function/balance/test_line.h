@@ -31,7 +31,7 @@ class TestServices : public testing::Test {
   }
 };
 
-/// A test line that owns its load balancer, and checks the invariants of that at the end.
+/// A test line that owns its load balancer, and checks the load balancer's invariants at the end.
 template <class K>
 class BalanceLine : public TestLine<K> {
  public:

@@ -72,7 +72,8 @@ void BalanceFor<K>::let_go() {
   coming_changes_.clear();
 }
 
-/// Returns the scheduler and backends of the service in that plan: the present object if it fits.
+/// Returns the service's scheduler and backends under the plan that is learned: the present object
+/// if they stay the same.
 template <class K>
 auto BalanceFor<K>::pool_of(const Service& service, const typename Plan::Service& planned)
     -> std::shared_ptr<Pooled> {
@@ -154,8 +155,8 @@ template class BalanceFor<KeyV6>;
 
 namespace {
 
-/// Returns the plan after `now` with these services. `v4` and `v6` say how many connections live on
-/// a backend. Errors: as `PlanFor::check`.
+/// Returns the plan after `now` with these services. `v4` and `v6` return how many connections live
+/// on a backend. Errors: as `PlanFor::check`.
 Result<std::shared_ptr<const BalancePlan>> next_plan(const BalancePlan& now,
                                                      const Services& services,
                                                      const PlanFor<KeyV4>::LiveOn& v4,
@@ -222,7 +223,7 @@ void Balance::let_go() {
 
 namespace {
 
-/// True if connections live on backends that are gone in the plan `is`, and were not in `was`.
+/// True if connections live on a backend that is gone in the plan `is`, and was not gone in `was`.
 template <class K>
 bool has_lost(const PlanFor<K>& was, const PlanFor<K>& is,
               const typename PlanFor<K>::LiveOn& live) {
@@ -235,7 +236,7 @@ bool has_lost(const PlanFor<K>& was, const PlanFor<K>& is,
   return false;
 }
 
-/// True if some service takes new connections that took none in the plan `was`.
+/// True if a service takes new connections in the plan `is`, and took none in `was`.
 template <class K>
 bool has_gained(const PlanFor<K>& was, const PlanFor<K>& is) {
   std::set<std::uint64_t> removed;
@@ -260,8 +261,8 @@ Result<Review> update(std::span<Balance* const> all, const Services& services,
   const auto live_v4 = [&live](std::uint16_t id) { return live.operator()<KeyV4>(id); };
   const auto live_v6 = [&live](std::uint16_t id) { return live.operator()<KeyV6>(id); };
   const std::shared_ptr<const BalancePlan> before = all.front()->plan();
-  // The second time forgets backends that have no connections left after the first: from then on no
-  // worker opens one there.
+  // The second round forgets backends that have no connections after the first: since the first, no
+  // worker opens connections to them.
   bool forgets = false;
   for (int time = 0; time == 0 || (time == 1 && forgets); ++time) {
     const auto plan = next_plan(*all.front()->plan(), services, live_v4, live_v6);

@@ -39,7 +39,7 @@ Explained explain_by(const PlanFor<K>& plan, const K& key) {
     const auto* const there = plan.serving_at(key);
     if (there == nullptr) {
       out.side.reset();
-      out.why = "it comes from a backend, and from no port at which that serves: ";
+      out.why = "it comes from a backend, but not from a port at which the backend serves: ";
       return out;
     }
     const bool is_stray = !there->is_direct;
@@ -103,7 +103,7 @@ class BalanceView final : public FunctionView {
           if (connection == nullptr) return explain_by(plan, of);
           const K& originator = std::get<K>(connection->key);
           const K& translated = std::get<K>(connection->translated);
-          if (!BalanceFor<K>::is_served(connection->image)) {  // in a chain
+          if (!BalanceFor<K>::is_served(connection->image)) {  // only in a chain
             Explained out = explained(std::nullopt, "", "");
             out.why = "it belongs to a connection to no service";
             return out;
@@ -119,8 +119,8 @@ class BalanceView final : public FunctionView {
         key);
   }
 
-  /// Appends the service and backend; none for a connection to no service (in a chain). Formatted
-  /// by hand, since a list may have millions of connections; no value needs an escape.
+  /// Appends the service and backend; nothing for a connection to no service (in a chain).
+  /// Formatted by hand, since a list may have millions of connections; no value needs an escape.
   void append_names(std::string& text, const Flow& connection) const override {
     std::visit(
         [&]<class K>(const K& key) {

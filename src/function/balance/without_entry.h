@@ -1,5 +1,5 @@
-// Service without an entry, by consistent hashing: for packets that found no place or begin no
-// connection, and for the replies to them. A part of balance.cc.
+// Service without an entry, by consistent hashing: for packets that found no room in the table or
+// begin no connection, and for the replies to them. A part of balance.cc.
 #pragma once
 
 #include "function/balance/balance.h"
@@ -17,15 +17,15 @@ void BalanceFor<K>::serve_without_entry(Burst& burst, Lane<K>& lane, std::uint64
   for_each_bit(places & lane.replies, [&](unsigned i) { serve_answer(burst, lane, i); });
 }
 
-/// Serves the lane's packet `i`, from the originator. `kStateful`: connections are tracked;
-/// without, services have no limits.
+/// Serves the lane's packet `i`, from the originator. `kStateful`: true if connections are tracked;
+/// if not, services have no limits.
 template <class K>
 template <bool kStateful>
 [[gnu::always_inline]] inline void BalanceFor<K>::serve_by_maglev(Burst& burst, Lane<K>& lane,
                                                                   unsigned i) {
   const K& key = lane.key[i];
   Verdict& verdict = burst.verdict[lane.packet[i]];
-  // A packet that found no place may be its connection's first one. If it is served, the
+  // A packet that found no room may be its connection's first one. If it is served, the
   // connection's later packets must go by Maglev, too (`Overflow`).
   const bool found_no_place =
       verdict == Verdict::table_full || (kStateful && verdict == Verdict::over_budget);
@@ -60,8 +60,8 @@ template <bool kStateful>
 }
 
 /// Returns the backend and service of a reply without an entry. Such a reply answers packets that
-/// Maglev has sent to its sender, or would have. A backend's SYN begins a connection of its own,
-/// and answers nothing. Backends of a service that takes any port are left out: their own
+/// Maglev has sent to its sender, or would send there. A backend's SYN begins a connection of its
+/// own, and answers nothing. Backends of a service that takes any port are left out: their own
 /// connections look the same as replies.
 template <class K>
 auto BalanceFor<K>::find_reply_source(const Burst& burst, unsigned packet, const K& reply_key,
@@ -132,7 +132,7 @@ auto BalanceFor<K>::target_without_entry(const Burst& burst, unsigned packet, co
   return from_backend(backend, backend.virtual_port, key);
 }
 
-/// Returns the backend to which packets without an entry are sent; null if there is none.
+/// Returns the backend to which packets with this key and no entry are sent; null if there is none.
 template <class K>
 auto BalanceFor<K>::backend_by_maglev(const K& key) -> const Backend* {
   Service* const service = find(key);

@@ -1,4 +1,4 @@
-// `forward` on a line of its own. In chains, and within budgets: tests/chain_test.cc.
+// Tests `forward` on a line of its own. tests/chain_test.cc tests it in chains and within budgets.
 #include "function/forward/forward.h"
 
 #include <gtest/gtest.h>

@@ -7,10 +7,10 @@
 // before the first replies come. So of the latest `kLately` picks, each that is not proved yet
 // counts as a quarter of a connection.
 //
-// When the list of backends changes, each begins as if it had as many connections for its weight as
-// the backend that has most. The connections that it only seems to have decrease by half a
-// connection for each that it really gets. So a new backend gets at most twice as many new
-// connections as another backend of its weight, until it has as many.
+// When the list of backends changes, each backend begins as if it had as many connections for its
+// weight as the backend that has most. These seeming connections decrease by half a connection for
+// each real one that the backend gets. So a new backend gets at most twice as many new connections
+// as another backend of its weight, until it has as many.
 #pragma once
 
 #include <algorithm>
@@ -81,7 +81,7 @@ class LeastConnections final : public Scheduler {
   /// The picks of a backend among the latest `kLately`.
   struct Lately {
     std::uint32_t picks = 0;
-    std::uint32_t answered = 0;  ///< picks that count as proved: as many as connections were
+    std::uint32_t answered = 0;  ///< picks that count as proved: one for each proved connection
     std::uint64_t proved = 0;    ///< the backend's count of proved connections when last read
   };
   /// Returns how many of the latest picks of the backend are not proved.
@@ -92,9 +92,9 @@ class LeastConnections final : public Scheduler {
     fade(i, static_cast<double>(more) * (1 - kPendingWeight));
     return of.picks - of.answered;
   }
-  /// Lowers what the backend seems to have by half of the connections that it really got.
+  /// Lowers the backend's seeming connections by half of the real ones that it got.
   void fade(std::size_t i, double more) { seeming_[i] = std::max(seeming_[i] - more / 2, 0.0); }
-  /// Returns the greatest number of connections for a unit of weight among the backends.
+  /// Returns the greatest number of connections per unit of weight that a backend has.
   double most_for_weight() const {
     double most = 0;
     for (std::size_t i = 0; i < candidates_.size(); ++i) {
@@ -116,7 +116,7 @@ class LeastConnections final : public Scheduler {
   }
 
   std::span<const Candidate> candidates_;
-  std::vector<double> seeming_;  ///< connections that a backend seems to have beside its own
+  std::vector<double> seeming_;  ///< connections that a backend seems to have beside its real ones
   std::vector<Lately> lately_;
   std::array<std::uint32_t, kLately> lately_picked_;
   std::size_t noted_ = 0;

@@ -1,6 +1,6 @@
-// Maglev: consistent hashing by the service's own table. The default: connections without an entry
-// (table full, another machine, a restart) reach the same backend as those with one. While the
-// table is being made, new connections go by plain hashing; their entries keep them on their
+// Maglev: consistent hashing by the service's table. This is the default: connections without an
+// entry (table full, another machine, a restart) reach the same backend as those with one. While
+// the table is being made, new connections go by plain hashing; their entries keep them on their
 // backends.
 #pragma once
 
