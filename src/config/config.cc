@@ -171,23 +171,36 @@ Result<std::string> contents(const std::string& path) {
   return text;
 }
 
+/// Returns the offset behind the string that begins at `begin`: the text's end if the string has
+/// none.
+std::size_t end_of_string(std::string_view text, std::size_t begin) {
+  const char mark = text[begin];
+  const bool is_long = text.substr(begin, 3) == std::string(3, mark);
+  const std::string_view quotes = text.substr(begin, is_long ? 3 : 1);
+  for (std::size_t i = begin + quotes.size(); i < text.size(); ++i) {
+    if (mark == '"' && text[i] == '\\') {
+      ++i;
+    } else if (text.substr(i).starts_with(quotes)) {
+      // A long string may end with quotes of its own.
+      return is_long ? std::min(text.find_first_not_of(mark, i), text.size()) : i + 1;
+    }
+  }
+  return text.size();
+}
+
 /// Returns the line of a key with so many parts that toml++, which recurses for each, may overflow
-/// the stack; 0 if there is none. Assumes that the characters which separate keys and values stand
-/// within no key; only a key in quotes may contain them.
+/// the stack; 0 if there is none.
 std::uint32_t line_of_deep_key(std::string_view text) {
   constexpr unsigned kMostParts = 256;  // toml++'s limit for nested values
-  std::uint32_t line = 1;
   unsigned dots = 0;
-  bool is_comment = false;
-  for (const char c : text) {
-    if (c == '\n') {
-      ++line;
-      is_comment = false;
-    }
-    is_comment |= c == '#';
-    if (std::string_view("\n#=,[]{}").contains(c)) dots = 0;
-    dots += c == '.' && !is_comment;
-    if (dots == kMostParts) return line;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '#') i = std::min(text.find('\n', i), text.size()) - 1;
+    if (c == '"' || c == '\'') i = end_of_string(text, i) - 1;
+    if (std::string_view("\n=,[]{}").contains(c)) dots = 0;
+    dots += c == '.';
+    if (dots == kMostParts)
+      return static_cast<std::uint32_t>(std::ranges::count(text.substr(0, i), '\n')) + 1;
   }
   return 0;
 }

@@ -450,7 +450,18 @@ TEST(Config, AKeyOfTooManyPartsIsRefused) {
     const std::string text = "\n" + fmt::format(fmt::runtime(around), key(1'000'000)) + "\n";
     EXPECT_EQ(problem(text), "f:2: a key has more than 256 parts: give it fewer") << around;
   }
-  EXPECT_EQ(problem("# " + std::string(1000, '.') + "\n"), "");
+  // Quotes may hide what separates keys, and dots that do not.
+  for (const char* before :
+       {"", "x = \"\"\"\na\"\"\"\"\n", "x = '''\n\"'''\n", "'\\' = 1 # \"\n"}) {
+    for (const char* part : {"\"=\"", "'\"#='", "\"\\\"=\""}) {
+      std::string text = std::string(before) + part;
+      for (unsigned i = 1; i < 1'000'000; ++i) text.append(".").append(part);
+      EXPECT_TRUE(problem(text + " = 1").contains("256 parts")) << before << part;
+    }
+  }
+  const std::string dots(1000, '.');
+  EXPECT_EQ(problem("# " + dots + "\n"), "");
+  EXPECT_EQ(problem("x = \"" + dots + "\"\ny = '" + dots + "'").find("parts"), std::string::npos);
   std::string addresses;
   for (unsigned i = 0; i < 100; ++i) addresses += "\"10.0.0.1\", ";
   EXPECT_EQ(problem("x = [" + addresses + "]").find("parts"), std::string::npos);
