@@ -321,7 +321,7 @@ Result<void> LiveRun::answer() {
   return server_->start(*control_, [this] { return to_json(report()); });
 }
 
-/// Renames this process's socket to the path that clients know. After a take-over a failure causes
+/// Puts this process's socket at the path that clients know. After a take-over a failure causes
 /// only a warning: forwarding matters more than the control socket.
 Result<void> LiveRun::take_place() {
   if (server_ == nullptr) return {};

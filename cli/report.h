@@ -22,7 +22,7 @@ struct RunReport {
   std::vector<Rival> rivals;            ///< the result of `Host::rivals`
   LineConfig config;
   Config::Spread spread;
-  std::vector<Workers::Time> times;  ///< of each worker, without the time of writing the capture
+  std::vector<Workers::Time> times;  ///< time of each worker, without that of writing
   std::optional<std::uint64_t> seed;
   bool is_configured = true;  ///< false: the function serves all traffic, in each direction
   bool interrupted = false;

@@ -1,5 +1,5 @@
-// What each program does around its command: it handles closed standard streams, mistakes on the
-// command line, failures, and output that cannot be written.
+// The code around a program's command: it handles closed standard streams, mistakes on the command
+// line, failures, and output that cannot be written.
 #pragma once
 
 #include <CLI/CLI.hpp>
