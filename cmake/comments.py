@@ -7,7 +7,7 @@ import tokenize
 
 # A comment begins with a verb, or with a noun that names the thing.
 _FRAGMENT = re.compile(r"(?:Of|By|As|And|What|Where|Whether|Who|Whoever|Whose|Which|Those)\b")
-# "Who" stands for people only: threads, processes and packets are named.
+# Pronouns for people, which must not stand for threads, processes or packets.
 _WHO = re.compile(r"(?P<before>\w*)\s*\b(?:who|whoever|whom)\b", re.IGNORECASE)
 _PEOPLE = re.compile(r"(?:people|persons?|users?|operators?|engineers?|readers?|authors?|attackers?)$")
 

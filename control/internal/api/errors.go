@@ -28,8 +28,8 @@ func (u *Unreachable) Error() string {
 	return fmt.Sprintf("%s: %s", u.Socket, u.advice())
 }
 
-// isAnothers returns true if `socket` is the default socket of this user, who is not root, and root's
-// socket exists.
+// isAnothers returns true if `socket` is the default socket of a user other than root, and root's socket
+// exists.
 func isAnothers(socket, roots string) bool {
 	_, err := os.Stat(roots)
 	return err == nil && socket == DefaultSocket() && socket != roots
