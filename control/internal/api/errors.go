@@ -28,8 +28,7 @@ func (u *Unreachable) Error() string {
 	return fmt.Sprintf("%s: %s", u.Socket, u.advice())
 }
 
-// isAnothers returns true if `socket` is the default socket of a user other than root, and root's socket
-// exists.
+// isAnothers returns true if socket is this user's default one and not root's, and root's socket exists.
 func isAnothers(socket, roots string) bool {
 	_, err := os.Stat(roots)
 	return err == nil && socket == DefaultSocket() && socket != roots

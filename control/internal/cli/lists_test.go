@@ -163,8 +163,7 @@ func TestTopShowsWhatChanged(t *testing.T) {
 	golden(t, "top.txt", rates{&before, &after, 2}.screen(style{}.bold))
 }
 
-// With --once, top prints for one interval the lines that it otherwise shows on a terminal; no terminal is
-// needed.
+// With --once, top prints its lines for one interval, also without a terminal.
 func TestTopOnce(t *testing.T) {
 	server := apitest.New(t)
 	server.On("GET /stats", apitest.Text(200, testdata(t, "stats.json")))

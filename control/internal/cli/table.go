@@ -21,8 +21,7 @@ type table struct {
 
 const heldBack = 256 // rows
 
-// newTable returns a table that prints to out. The column of a head that begins with ">" is aligned to the
-// right.
+// newTable returns a table that prints to out. A head that begins with ">" aligns its column to the right.
 func newTable(out io.Writer, indent string, heads ...string) *table {
 	t := &table{out: out, indent: indent}
 	t.columns(heads...)
@@ -48,8 +47,7 @@ func (t *table) row(cells ...string) error {
 	return t.flush()
 }
 
-// flush prints the rows that were held back. The first call prints the heads first, also if there are no
-// rows.
+// flush prints the rows that were held back, and before them, in the first call, the heads of the columns.
 func (t *table) flush() error {
 	return t.writeTo(t.out, styleOf(t.out).bold)
 }
