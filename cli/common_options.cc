@@ -44,10 +44,12 @@ void CommonOptions::add_to(CLI::App& command) {
       ->check(one_of(SharingSchemes::names()));
   command.add_option("--ageing", ageing, "How idle connections are found; wheel")
       ->check(one_of(AgeingSchemes::names()));
-  command.add_option("--capacity", capacity, "Connections promised; 1000000, IPv6 an eighth")
+  command
+      .add_option("--capacity", capacity, "IPv4 connections promised; 1000000; of IPv6 an eighth")
       ->check(whole_number(1, Config::Table::kMaxCapacity))
       ->type_name("N");
-  command.add_option("--timeout", timeout_s, "Idle seconds, in place of every timeout")
+  command
+      .add_option("--timeout", timeout_s, "Seconds until an idle connection ends, in every state")
       ->check(number(0.001, kMaxTimeoutSeconds))
       ->type_name("S");
   command.add_option("--workers", workers, "Worker threads, each on a core of its own; 1")
@@ -55,10 +57,10 @@ void CommonOptions::add_to(CLI::App& command) {
       ->type_name("N");
   command.add_option("--spread", spread, "How packets are spread over workers; keyed")
       ->check(one_of(spread_names()));
-  command.add_option("--pages", pages, "Best memory to try: huge, transparent or small")
+  command.add_option("--pages", pages, "Best kind of pages to try: huge, transparent or small")
       ->check(one_of({"huge", "transparent", "small"}))
       ->capture_default_str();
-  command.add_option("--seed", seed, "Fix everything random; drawn if left out")
+  command.add_option("--seed", seed, "Seed of everything random; drawn if left out")
       ->check(not_negative())
       ->type_name("N");
   command.add_flag("--quiet", quiet, "No progress, no warnings");
@@ -90,8 +92,8 @@ FunctionRun CommonOptions::function_run(const Config& config) const {
 }
 
 Secret CommonOptions::spread_secret() const {
-  // This secret differs from the tables': otherwise all keys of a worker would share bits of the
-  // hash by which its table places them.
+  // This secret differs from that of the tables: otherwise all keys of a worker would share bits of
+  // the hash that places them in the worker's table.
   return seed ? Secret::from_seed(*seed ^ 0x7370726561640000) : Secret::random();
 }
 

@@ -1,5 +1,5 @@
-// The options by which `replay` tracks connections. They override the configuration. `bench` has
-// options of its own, since the schemes that it compares are fixed.
+// The options of `replay` that choose how connections are tracked; they override the configuration.
+// `bench` has options of its own, since it compares schemes.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -31,11 +31,11 @@ struct CommonOptions {
   /// Returns the settings of a line. `timeout_s`, if given, replaces every timeout.
   LineConfig line_config(const Config& config) const;
   FunctionRun function_run(const Config& config) const;
-  /// Returns the secret of the hash that picks workers, another than the tables'.
+  /// Returns the secret of the hash that picks workers. It differs from that of the tables.
   Secret spread_secret() const;
 };
 
-/// Returns the names of schemes that configuration and command line may use.
+/// Returns the names of all schemes that a configuration or the command line may choose.
 SchemeNames scheme_names();
 
 }  // namespace millrace::cli

@@ -72,7 +72,8 @@ class Examination {
     const fs::path folder = "sys/kernel/mm/hugepages/hugepages-2048kB";
     const auto all = number(folder / "nr_hugepages");
     const auto free = number(folder / "free_hugepages");
-    constexpr std::uint64_t kEnough = 512;  // 1 GiB: for two million connections, and packets
+    // 1 GiB: enough for the tables of two million connections, and for packets.
+    constexpr std::uint64_t kEnough = 512;
     const std::string command =
         "echo 1024 | sudo tee /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
     if (!all || !free)
@@ -88,7 +89,7 @@ class Examination {
     const auto enabled = read("sys/kernel/mm/transparent_hugepage/enabled");
     if (!enabled) return;
     if (!enabled->contains("[never]")) return good("transparent pages", *enabled);
-    better("transparent pages", *enabled, "they serve where no huge pages are free",
+    better("transparent pages", *enabled, "tables use them where no huge pages are free",
            "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled");
   }
 
@@ -119,8 +120,8 @@ class Examination {
     better("tap", "no /dev/net/tun", "tap ports need it", "sudo modprobe tun", Health::missing);
   }
 
-  /// Returns the path in /sys of the device that has the interface of the default route, which the
-  /// machine itself needs. Empty: there is no such interface.
+  /// Returns the path in /sys of the interface of the default route, which the machine itself
+  /// needs: the path contains the address of its network card. Empty: there is no default route.
   std::string own_way() const {
     std::ifstream routes(machine_.root / "proc/net/route");
     for (std::string line; std::getline(routes, line);) {
@@ -176,7 +177,8 @@ class Examination {
     const auto there = read(folder / "available_clocksource").value_or("");
     const bool has_tsc = there.contains("tsc");
     better(
-        "clock source", *now, "each burst reads the clock, and this one takes a system call",
+        "clock source", *now,
+        "each burst reads the clock, which takes a system call with this source",
         has_tsc
             ? "echo tsc | sudo tee /sys/devices/system/clocksource/clocksource0/current_clocksource"
             : "");
@@ -184,8 +186,7 @@ class Examination {
 
   void frequency() {
     const auto governor = read("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
-    if (!governor)
-      return good("frequency", "not for this system to say (a virtual machine, as a rule)");
+    if (!governor) return good("frequency", "unknown to this system (usually a virtual machine)");
     if (*governor == "performance") return good("frequency", "governor performance");
     better("frequency", "governor " + *governor, "the clock rises only after packets have waited",
            "echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor");

@@ -12,8 +12,8 @@ namespace millrace::cli {
 
 enum class Health : std::uint8_t {
   good,
-  better,   ///< works, and could be faster
-  missing,  ///< something does not work without it
+  better,   ///< millrace works, and could be faster
+  missing,  ///< a part of millrace does not work until the machine is changed
 };
 
 struct Finding {
@@ -29,7 +29,7 @@ struct Machine {
   bool is_root = false;  ///< this process runs as root
 };
 
-/// Returns the findings, those that matter most first. Any thread; takes some milliseconds.
+/// Returns the findings, the most important subjects first. Any thread; takes some milliseconds.
 std::vector<Finding> examine(const Machine& machine);
 
 }  // namespace millrace::cli

@@ -97,15 +97,17 @@ void add_generate(CLI::App& app, Run& run) {
   command
       ->add_option("--profile", options->profile,
                    "campus: mixed, two-way, heavy-tailed; uniform: the worst case for a cache; "
-                   "flood: every packet a new connection; skewed: half of the packets in three")
+                   "flood: every packet a new connection; skewed: three connections have half of "
+                   "the packets")
       ->check(one_of({"campus", "uniform", "flood", "skewed"}))
       ->capture_default_str();
-  command->add_option("--connections", plan.connections, "Connections, exactly")
+  command->add_option("--connections", plan.connections, "Exact number of connections")
       ->check(not_negative())
       ->capture_default_str();
   command
       ->add_option("--packets", options->packets,
-                   "Packets, exactly (default: ten times the connections; flood: as many)")
+                   "Exact number of packets (default: ten times the connections; with flood as "
+                   "many as connections)")
       ->check(not_negative());
   command->add_option("--seed", plan.seed, "The same seed gives the same file")
       ->check(not_negative())

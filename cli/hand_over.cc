@@ -20,12 +20,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The program that could not be run, and the `errno` of it.
+/// A program that could not be run, and why.
 struct NotRun {
   std::string program;
-  int error = 0;
+  int error = 0;  ///< an `errno`
 };
 
+/// Replaces this process by `millrace-bench`. Returns only if that failed.
 NotRun become_bench(char** argv) {
   const std::string name(kBenchProgram);
   std::error_code unknown;

@@ -21,12 +21,12 @@
 namespace millrace::cli {
 namespace {
 
-// Longest wait for the old process's devices after it has ended: on a busy machine the kernel takes
+// Longest wait for the devices of the old process after its end: on a busy machine the kernel takes
 // seconds to close packet sockets.
 constexpr std::chrono::seconds kPatience{60};
 
-/// Adds the numbers of an object and of the objects in it to `table`, named by their paths:
-/// "above/name".
+/// Adds the numbers of an object and of the objects in it to `table`. The name of a number is its
+/// path: "above/name".
 void flatten(const Json& object, const std::string& above, TelemetryTable& table) {
   for (const auto& [name, value] : object.items()) {
     std::string full = above;
@@ -47,8 +47,8 @@ Result<Telemetry> serve_telemetry(Control& asked, const std::function<Json()>& m
       return table;
     };
   };
-  // Returns the numbers of each element of the list `of.key`. An element's name is joined from its
-  // members that `of.called` lists.
+  // Returns a function that returns the numbers of each element of the list `of.key`. The name of
+  // an element is made of its members in `of.called`.
   const auto elements = [&asked, make_stats](const FunctionTelemetry& of) {
     return [&asked, make_stats, &of] {
       TelemetryTable table;
@@ -151,8 +151,8 @@ Result<void> LiveRun::look_for_another() {
   return {};
 }
 
-/// Starts without another process. Claims and the socket come before devices, so that a process has
-/// changed nothing if they are refused.
+/// Starts without another process. It claims interfaces and binds the socket before it opens
+/// devices, so that nothing has changed if another millrace has one of them.
 Result<void> LiveRun::start_anew() {
   return in_turn({[this] { return claim_interfaces({}); },
                   [this] { return Live::prepare(config_, options_.eal_options); },
@@ -269,8 +269,8 @@ Result<void> LiveRun::open_devices() {
   return {};
 }
 
-/// Reads the settings that a killed process has left in the file, to restore them at the end. Only
-/// for interfaces that no running millrace has.
+/// Reads the settings of interfaces that a killed process has left in the file, to restore them at
+/// the end; without interfaces that another running millrace uses.
 void LiveRun::inherit_from_killed() {
   if (options_.control == kNoControl) return;
   settings_.emplace(socket() + ".interfaces");
@@ -283,8 +283,8 @@ void LiveRun::inherit_from_killed() {
   live_->devices().restore(std::move(left));
 }
 
-/// Writes the settings of interfaces to the file: if this process is killed, the next one restores
-/// them.
+/// Writes the settings of interfaces to the file: if this process is killed, the next millrace
+/// restores them.
 void LiveRun::keep_settings() {
   if (options_.control == kNoControl) return;
   if (!settings_) settings_.emplace(socket() + ".interfaces");
@@ -321,8 +321,8 @@ Result<void> LiveRun::answer() {
   return server_->start(*control_, [this] { return to_json(report()); });
 }
 
-/// Puts this process's socket at the path that clients know. After a take-over a failure is only a
-/// warning: forwarding matters more than the control socket.
+/// Puts this process's socket at the path that clients know. After a take-over a failure causes
+/// only a warning: forwarding matters more than the control socket.
 Result<void> LiveRun::take_place() {
   if (server_ == nullptr) return {};
   auto ok = server_->take_place();
@@ -333,7 +333,7 @@ Result<void> LiveRun::take_place() {
 
 void LiveRun::warn(const Error& error) { say("millrace: warning: " + error.message + "\n"); }
 
-/// Claims the interfaces on a thread of its own, as soon as the old process has closed them.
+/// Starts a thread that claims the interfaces as soon as the old process has closed them.
 Result<void> LiveRun::claim_in_time() try {
   claiming_.emplace([this] {
     if (const auto ok = claim_interfaces(kPatience); !ok && !interrupted) warn(ok.error());
@@ -360,9 +360,9 @@ void LiveRun::describe() const {
   }
   for (const std::string& name : new_taps_) {
     note(fmt::format(
-        "warning: {0} is a new interface here, without addresses and routes: that of the "
-        "process before ended with it, or is in another network namespace. To keep "
-        "one: ip tuntap add {0} mode tap multi_queue",
+        "warning: {0} is a new interface here, without addresses and routes: the interface of the "
+        "old process ended with it, or is in another network namespace. To make an interface that "
+        "stays: ip tuntap add {0} mode tap multi_queue",
         name));
   }
   for (std::size_t n = 0; n < config_.live.ports.size(); ++n)
@@ -383,8 +383,8 @@ Result<void> LiveRun::forward() {
   interrupted = true;  // ends the waits of other threads
   claiming_.reset();
   reload_signal_.reset();
-  // The server leaves its socket file in place. A process that takes over learns from that socket
-  // that this process has ended.
+  // The server leaves its socket file in place: since no process listens there any more, the
+  // process that takes over sees that this one has ended.
   if (server_ != nullptr && control_->is_handing_over()) server_->leave();
   server_.reset();  // no process can take over from now on
   control_->end_levelling();
@@ -419,7 +419,8 @@ RunReport LiveRun::report() const {
                    .config = line_,
                    .spread = config_.spread};
   for (const Config::Port& port : config_.live.ports) report.ports.push_back(port.name);
-  // The first worker's host stands for all: each host hears the neighbours' answers to any of them.
+  // The first worker's host is asked for all hosts: each host receives the neighbours' answers to
+  // every host.
   const auto look = [&] {
     report.silent = live_->port(0).host().silent();
     report.rivals = live_->port(0).host().rivals();

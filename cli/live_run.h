@@ -27,10 +27,11 @@ namespace millrace::cli {
 
 class LiveRun {
  public:
+  /// Value of `Options::control` for a run without a control socket.
   static constexpr std::string_view kNoControl = "none";
 
   struct Options {
-    std::string control;  ///< path of its socket; empty: `default_socket`, `kNoControl`: no socket
+    std::string control;  ///< path of the control socket; empty: `default_socket`; or `kNoControl`
     std::vector<std::string> eal_options;
     bool takes_over = false;
     bool quiet = false;
@@ -40,14 +41,14 @@ class LiveRun {
   static Result<std::unique_ptr<LiveRun>> create(Config config, std::string path, Options options);
 
   /// Prepares everything that forwarding needs; takes over from a running millrace if
-  /// `Options::takes_over` and there is one. Errors: what is missing, or in the way. The running
+  /// `Options::takes_over` and there is one. Errors: what is missing, or in the way. A running
   /// millrace then goes on, unless it has ended already.
   Result<void> start();
   /// Forwards until this process is `interrupted`, or another process takes over. Errors: failed,
   /// if a thread cannot be started, or memory runs out.
   Result<void> forward();
 
-  /// Returns the results so far. While it forwards, one thread at a time may call
+  /// Returns the results so far. While `forward` runs, only one thread at a time may call `report`
   /// (`Control::alone`).
   RunReport report() const;
   const Workers& workers() const { return *workers_; }
@@ -88,8 +89,8 @@ class LiveRun {
   Options options_;
   LineConfig line_;
   std::shared_ptr<Owners> owners_;
-  InterfaceClaims claims_;                // outlive the devices
-  std::optional<SettingsFile> settings_;  // outlives the devices; none: there is no control socket
+  InterfaceClaims claims_;                // must outlive the devices of `live_`
+  std::optional<SettingsFile> settings_;  // as `claims_`; none: there is no control socket
   std::unique_ptr<Live> live_;
   std::optional<Workers> workers_;
   std::optional<Control> control_;
@@ -97,8 +98,8 @@ class LiveRun {
   std::optional<Telemetry> telemetry_;
   std::optional<ReloadSignal> reload_signal_;
   std::optional<std::jthread> claiming_;
-  std::atomic<bool> has_ended_ = false;  // true: the workers run no longer
-  std::vector<std::string> new_taps_;    // the old process's taps that are gone, and made anew
+  std::atomic<bool> has_ended_ = false;  // true: the workers have ended
+  std::vector<std::string> new_taps_;    // names of taps that ended with the old process
   std::unique_ptr<TakeOver> take_over_;  // null: this process starts anew
 };
 

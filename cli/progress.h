@@ -11,8 +11,8 @@ namespace millrace::cli {
 
 class Progress {
  public:
-  /// Shows `what` and the progress until it is destroyed. `done()` returns how many of `total`
-  /// packets are done; it is called five times a second, on a thread of this object. Shows nothing
+  /// Shows `what` and the progress until this object is destroyed. `done()` returns how many of
+  /// `total` packets are done; a thread of this object calls it five times a second. Shows nothing
   /// if `quiet`.
   Progress(bool quiet, std::string what, std::uint64_t total, std::function<std::uint64_t()> done);
 

@@ -42,8 +42,8 @@ struct Ports {
 /// A capture as it is replayed, and warnings about the file that it was read from.
 struct Loaded {
   Capture capture;
-  std::string loss;   ///< empty: all of it was read
-  std::string clock;  ///< empty: its clock does not step
+  std::string loss;   ///< the part that was not read; empty: the whole file was read
+  std::string clock;  ///< steps of the capture's clock; empty: there are none
 };
 
 struct ReplayCommand {
@@ -73,9 +73,9 @@ struct ReplayCommand {
   bool writes_to_standard_output() const { return !out.empty() && is_standard_output(out); }
 };
 
-/// Returns a function that is true for addresses which stay the same in every window: those that
-/// the function serves, and those that it sends packets to. Empty if no address stays, as for a
-/// function that serves everything.
+/// Returns a predicate that is true for addresses which stay the same in every window: those that
+/// the configured function serves, and those that it sends packets to. Empty if every address is
+/// shifted, as for a function that serves everything.
 template <class A>
 std::function<bool(const A&)> keeps(const Config& config) {
   constexpr unsigned kWhole = 8 * A::kBytes;
@@ -205,7 +205,8 @@ std::optional<std::string> too_many_workers(unsigned workers) {
                      workers, processors(), processors());
 }
 
-/// Returns a warning with the highest watermark that a table has reached; none if it reached none.
+/// Returns a warning with the highest watermark that a table has reached; none if no table has
+/// reached one.
 std::optional<std::string> full_tables(const WorkerCounters& counters) {
   for (std::size_t w = kWatermarks; w-- > 0;) {
     if (counters.over_watermark[w].value() == 0) continue;
@@ -296,7 +297,7 @@ Result<int> ReplayCommand::replay() const {
   return show(report);
 }
 
-/// Writes and prints the results, files first: a reader of standard output may go away at any time.
+/// Writes and prints the results, files first, since standard output may be closed at any time.
 Result<int> ReplayCommand::show(const RunReport& report) const {
   if (!stats.empty()) {
     if (auto ok = write_whole(stats, to_text(to_json(report))); !ok)
@@ -332,13 +333,13 @@ void add_replay(CLI::App& app, Run& run) {
   command
       ->add_option(
           "--out", replay->out,
-          "Write what leaves as pcap, or pcapng where that takes it; - is standard output, "
-          "the table then goes to standard error")
+          "Write the packets that leave, as pcap, or as pcapng where pcap cannot hold them; - is "
+          "standard output: the table then goes to standard error")
       ->check(not_empty())
       ->type_name("FILE");
   command
       ->add_option("--config", replay->config_path,
-                   "Configuration; left out: everything to ten backends")
+                   "Configuration; without it all traffic goes to ten backends")
       ->check(not_empty())
       ->type_name("FILE");
   command->add_option("--stats", replay->stats, "Write statistics as JSON; - in place of the table")
@@ -353,7 +354,9 @@ void add_replay(CLI::App& app, Run& run) {
   command->add_option("--clock", replay->clock, "Time: capture (deterministic) or wall (for speed)")
       ->check(one_of({"capture", "wall"}))
       ->capture_default_str();
-  command->add_option("--windows", replay->windows, "Copies at once, addresses and ports shifted")
+  command
+      ->add_option("--windows", replay->windows,
+                   "Copies of the capture at the same time, with shifted addresses and ports")
       ->check(whole_number(1, 4096))
       ->type_name("N")
       ->capture_default_str();

@@ -103,8 +103,8 @@ double quotient(std::uint64_t dividend, std::uint64_t divisor) {
   return divisor == 0 ? 0.0 : static_cast<double>(dividend) / static_cast<double>(divisor);
 }
 
-/// Returns for how many nanoseconds a worker was busy. In a live run the time in which it had no
-/// packets is left out.
+/// Returns for how many nanoseconds a worker was busy: the whole time of a replay; in a live run
+/// the time in which it had packets.
 std::uint64_t busy_ns(const RunReport& report, const Workers::Time& of_one) {
   return report.live == nullptr ? of_one.elapsed_ns : of_one.elapsed_ns - of_one.waited_ns;
 }
@@ -124,7 +124,7 @@ double mpps(const RunReport& report) {
   return 1000.0 * quotient(report.workers->counters().in.value(), elapsed_ns(report));
 }
 
-/// Returns the memory of the IPv4 tables, with everything in it, divided by their capacity.
+/// Returns the memory of the IPv4 tables, with records and ageing, divided by their capacity.
 double bytes_per_connection(const RunReport& report) {
   const TableReport v4 = report.workers->report_v4();
   return v4.capacity == 0 ? 0.0 : quotient(v4.memory_bytes, v4.capacity);
@@ -158,7 +158,7 @@ Json endings(const WorkerCounters& counters) {
   return all;
 }
 
-/// Adds the counters that belong in the object `name`.
+/// Adds the counters of the object `name` to `object`.
 void add_counters(Json& object, std::string_view name, const WorkerCounters& counters) {
   for (const CounterKind& kind : kCounterKinds) {
     if (kind.object == name) object[std::string(kind.name)] = (counters.*kind.counter).value();
@@ -204,7 +204,7 @@ void print_packets(Table& table, const RunReport& report) {
              grouped(totals.out), grouped(sum(totals.dropped)));
   table.line("{:<14}{:>14} in, {} out", "bytes", grouped(totals.bytes_in),
              grouped(totals.bytes_out));
-  // Generated packets count as well: they, too, may be held, or not sent.
+  // Generated packets are part of the whole: they, too, may be held, or not sent.
   const std::uint64_t all = totals.in + totals.generated;
   const auto row = [&](std::string_view name, std::uint64_t count, std::string_view what) {
     table.line("  {:<16}{:>10}  {:>5.1f} %{}{}", name, grouped(count), 100.0 * quotient(count, all),

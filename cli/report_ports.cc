@@ -96,20 +96,21 @@ std::string lines_of_ports(const RunReport& report) {
              neighbour ? to_string(*neighbour) : text_of(mac), to_string(address));
     }
     for (const std::string& address : foreign_of(devices.name(d)))
-      line("{:<14}{:>14} is the kernel's there, so the next start is refused", "", address);
+      line("{:<14}{:>14} is the kernel's on that device, so the next start is refused", "",
+           address);
     const auto port = static_cast<unsigned>(d);
     const KernelSide* const kernel = report.live->kernel();
     if (kernel == nullptr || kernel->tap(port) == nullptr) continue;
     const KernelSideStatistics of = kernel->statistics(port);
-    line("{:<14}{:>14} given to the kernel by {}, {} taken from it, {} found no room", "",
+    line("{:<14}{:>14} frames given to the kernel by {}, {} taken from it, {} found no room", "",
          grouped(of.given), kernel->tap(port)->name(), grouped(of.taken), grouped(of.full));
     for (const std::string& address : kernel->tap(port)->foreign_addresses())
-      line("{:<14}{:>14} on {} is not millrace's, so nothing reaches it", "", address,
+      line("{:<14}{:>14} on {} is not among the port's addresses: nothing reaches it", "", address,
            kernel->tap(port)->name());
     if (of.is_gone)
       line("{:<14}{:>14} is gone until another millrace takes over", "", kernel->tap(port)->name());
     if (of.too_long != 0)
-      line("{:<14}{:>14} of the kernel's were longer than the port's MTU", "",
+      line("{:<14}{:>14} frames of the kernel were longer than the port's MTU, and dropped", "",
            grouped(of.too_long));
   }
   return lines;

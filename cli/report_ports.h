@@ -1,5 +1,5 @@
 // The part of a run's report that is about its ports: their devices, the kernel's interfaces beside
-// them, and neighbours that do not answer or answer for our addresses.
+// them, neighbours that do not answer, and stations that answer for a service's address.
 #pragma once
 
 #include <string>

@@ -8,7 +8,7 @@
 
 namespace millrace::cli {
 
-/// Returns "a core" for one worker, "by 4 workers" for several: there may be fewer cores than
+/// Returns "a core" for one worker, "by 4 workers" for several, since there may be fewer cores than
 /// workers.
 std::string of_workers(const RunReport& report);
 

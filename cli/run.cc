@@ -41,7 +41,7 @@ struct RunCommand {
 
 /// Makes all threads share one heap. Requests and reloads run on threads of a pool: glibc would
 /// give each thread a heap, and memory freed in one heap is not reused in another. Blocks of 64 KiB
-/// and more, as the tables of services, go back to the system when they are freed.
+/// and more, such as the tables of services, go back to the system when they are freed.
 void share_one_heap() {
 #ifdef __GLIBC__
   mallopt(M_ARENA_MAX, 1);
@@ -59,7 +59,7 @@ Result<void> RunCommand::check_outputs() const {
   }
   if (same_file(connections, stats) || (connections == "-" && stats == "-"))
     return std::unexpected(
-        Error{"--connections and --stats are the same: give another file", Error::Kind::usage});
+        Error{"--connections and --stats name the same file: give two files", Error::Kind::usage});
   if (options.takes_over && options.control == LiveRun::kNoControl)
     return std::unexpected(Error{
         "--take-over needs the control socket of the running millrace: leave --control none out",

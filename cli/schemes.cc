@@ -46,7 +46,7 @@ void add_schemes(CLI::App& app, Run& run) {
       fmt::print(
           "Any table goes with any ageing scheme, and with the sharing schemes sharded, spinlock "
           "and\n"
-          "mutex; the others go with the table that their name or description has.\n"
+          "mutex; each other sharing scheme goes only with the table in its name or description.\n"
           "With the table race, and several workers to whom the kernel brings packets, the "
           "default\n"
           "is lock-free-race (docs/sharing.md).\n");

@@ -1,5 +1,5 @@
-// Tells systemd that this process is ready: for units of `Type=notify`, `systemctl start` returns
-// then (sd_notify(3)).
+// Tells systemd that this process is ready (sd_notify(3)): only then does `systemctl start` return
+// for a unit of `Type=notify`.
 #pragma once
 
 namespace millrace::cli {

@@ -1,5 +1,5 @@
 // A file beside the control socket with the settings that interfaces had before millrace changed
-// them: if the process is killed, the next one restores them when it ends.
+// them. If the process is killed, the next millrace restores these settings when it ends.
 #pragma once
 
 #include <string>
@@ -18,12 +18,12 @@ class SettingsFile {
   SettingsFile(const SettingsFile&) = delete;
   SettingsFile& operator=(const SettingsFile&) = delete;
 
-  /// Returns the settings in the file; none if it is not there, belongs to another user, or cannot
-  /// be understood.
+  /// Returns the settings in the file; none if the file does not exist, belongs to another user, or
+  /// has other contents.
   InterfaceSettings read() const;
-  /// Replaces the file. Errors: it cannot be written.
+  /// Replaces the file by one with these settings. Errors: it cannot be written.
   Result<void> write(const InterfaceSettings& settings) const;
-  /// Keeps the file when this object is destroyed: another process has taken over, and uses it.
+  /// Keeps the file when this object is destroyed, for the process that has taken over.
   void leave() { path_.clear(); }
 
  private:

@@ -21,7 +21,7 @@
 namespace millrace::cli {
 namespace {
 
-/// Returns the reason in the body of an answer that refuses.
+/// Returns the reason of a refusal; `body` is the body of the answer.
 std::string reason_in(const std::string& body) {
   const Json json = Json::parse(body, nullptr, false);
   if (json.is_object() && json.contains("error") && json["error"].is_string())
@@ -33,8 +33,9 @@ std::unexpected<Error> interruption() {
   return std::unexpected(Error{"interrupted: the running millrace goes on"});
 }
 
-/// Returns a pidfd of the process that listens at a socket, -1 if it cannot be seen from here, none
-/// if no process listens. Errors: this user may not ask it, or it is too busy.
+/// Returns a pidfd of the process that listens at the socket `path`; -1 if that process cannot be
+/// seen from here, none if no process listens. Errors: this user may not ask the process, or it is
+/// too busy.
 Result<std::optional<int>> process_at(const std::string& path) {
   const auto address = unix_address(path);
   if (!address) return std::unexpected(address.error());
@@ -43,17 +44,17 @@ Result<std::optional<int>> process_at(const std::string& path) {
   };
   const Listening is = who_listens(*address);
   if (is.is_nobody()) return std::nullopt;
-  const std::string as_who = ": run as the user that it runs as";
-  if (is.error == EAGAIN) return cannot("too many wait for its answers: try again");
+  const std::string as_who = ": run this process as the same user as that millrace";
+  if (is.error == EAGAIN) return cannot("too many requests wait there: try again");
   if (is.error == EACCES || is.error == EPERM) return cannot(std::strerror(is.error) + as_who);
   if (is.error != 0) return cannot(std::strerror(is.error));
-  // This process acts on what the process there sends: only this user's or root's is trusted.
+  // This process acts on the answers: it trusts only processes of its own user and of root.
   if (is.who.uid != ::geteuid() && is.who.uid != 0)
     return cannot("it runs as user " + std::to_string(is.who.uid) + as_who);
   return is.who.pid > 0 ? static_cast<int>(::syscall(SYS_pidfd_open, is.who.pid, 0)) : -1;
 }
 
-/// True if the socket is there, but no process listens any more.
+/// True if the file of the socket exists, but no process listens at it any more.
 bool is_deserted(const std::string& path) {
   const auto address = unix_address(path);
   return address && who_listens(*address).error == ECONNREFUSED;
@@ -61,8 +62,9 @@ bool is_deserted(const std::string& path) {
 
 }  // namespace
 
-/// Sends a request and returns the body of the answer, or an empty text if `receive` got the body.
-/// Errors: a refusal, no answer for 30 s, or this process is interrupted.
+/// Sends a request to the old process and returns the body of the answer; an empty text if
+/// `receive` is given, which is then called with the parts of the body. Errors: a refusal, no
+/// answer for 30 s, or this process is interrupted.
 Result<std::string> TakeOver::ask(const std::string& path, const Receive& receive) {
   constexpr int kAnyPort = 1;
   constexpr std::chrono::seconds kSilence{30};
@@ -90,8 +92,8 @@ Result<std::string> TakeOver::ask(const std::string& path, const Receive& receiv
   has_answered_ = static_cast<bool>(result);
   if (!result) {
     if (interrupted) return interruption();
-    return std::unexpected(
-        Error{"the running millrace broke off: " + httplib::to_string(result.error())});
+    return std::unexpected(Error{"the running millrace gave no complete answer, try again: " +
+                                 httplib::to_string(result.error())});
   }
   if (result->status == 200) return result->body;
   return std::unexpected(Error{"the running millrace does not hand over: " +
@@ -121,8 +123,8 @@ TakeOver::~TakeOver() {
   if (process_ >= 0) ::close(process_);
 }
 
-/// Takes the connections that have changed since the last call; all at the first. `last` makes the
-/// old process stop forwarding first.
+/// Takes over the connections that have changed since the last call; in the first call all
+/// connections. If `last`, the old process stops forwarding first.
 Result<void> TakeOver::take_all(bool last) {
   if (interrupted) return interruption();
   std::optional<Error> wrong;
@@ -137,9 +139,9 @@ Result<void> TakeOver::take_all(bool last) {
   return taking_over_->end();
 }
 
-/// Takes all connections, then again and again those that have changed meanwhile. Each round is
-/// shorter than the one before, as fewer connections change in it. Ends when a round has few, or no
-/// fewer than the one before.
+/// Takes over all connections in the first round, and in each further round those that have changed
+/// meanwhile. A round is mostly shorter than the round before, since fewer connections change in
+/// it. Ends when a round has few connections, or no fewer than the round before.
 Result<void> TakeOver::start(Workers& workers, std::shared_ptr<Owners> owners) {
   constexpr unsigned kMostTimes = 10;
   constexpr std::uint64_t kFew = 1000;
@@ -158,8 +160,8 @@ Result<void> TakeOver::start(Workers& workers, std::shared_ptr<Owners> owners) {
 Result<void> TakeOver::stop_the_other() { return take_all(true); }
 
 /// The old process may end before it can answer. Then its socket stays, but no process listens at
-/// it, even if the old process takes seconds to close its devices. If the request got no answer and
-/// the old process has not ended, it is sent again, for a second.
+/// the socket, even while the old process still closes its devices. If the request got no answer
+/// and the old process has not ended, the request is sent again, for a second.
 Result<void> TakeOver::let_the_other_end() {
   constexpr std::chrono::seconds kSoon{1};
   constexpr std::chrono::milliseconds kPause{10};

@@ -1,5 +1,5 @@
-// The new process's side of a take-over: it asks the running millrace, in the following called the
-// old process, through its control socket for its connections, and goes on in its place.
+// The new process's side of a take-over. Through the control socket of the running millrace, here
+// called the old process, it asks for the connections, and goes on in the old process's place.
 #pragma once
 
 #include <chrono>
@@ -23,8 +23,8 @@ class TakeOver {
   /// Asks the process that listens at `socket` to hand over. Returns null if no process listens
   /// there. Errors: that process refuses, does not answer, or may not be asked by this user.
   static Result<std::unique_ptr<TakeOver>> begin(const std::string& socket);
-  /// Gives up if the old process has not ended: it then goes on at once. If it has ended, restores
-  /// the settings of its interfaces that were not inherited.
+  /// Gives the take-over up if the old process has not ended: the old process then goes on at once.
+  /// If it has ended, restores its interfaces' settings unless `inherit_settings` was called.
   ~TakeOver();
   TakeOver(const TakeOver&) = delete;
   TakeOver& operator=(const TakeOver&) = delete;
@@ -32,19 +32,19 @@ class TakeOver {
   const Offer& offer() const { return offer_; }
 
   /// Opens the old process's connections in `workers`, which must have been made with `offer()` and
-  /// do not run yet. The old process forwards meanwhile. Errors: the old process refuses, or what
-  /// it sends cannot be understood.
+  /// must not run yet. The old process forwards meanwhile. Errors: the old process refuses, or its
+  /// records cannot be read.
   Result<void> start(Workers& workers, std::shared_ptr<Owners> owners);
-  /// Makes the old process stop forwarding, and takes the connections that have changed since.
-  /// Errors: those of `start`.
+  /// Makes the old process stop forwarding, and takes over the connections that have changed since
+  /// `start`. Errors: those of `start`.
   Result<void> stop_the_other();
-  /// Makes the old process end. Errors: it goes on instead.
+  /// Makes the old process end. Errors: the old process does not end, and goes on.
   Result<void> let_the_other_end();
   /// Waits until the old process is gone, and so has closed its devices; for a minute at most.
-  /// Errors: this process is interrupted.
+  /// Errors: this process was interrupted meanwhile.
   Result<void> wait_for_its_end() const;
-  /// Returns true if the old process is gone at the latest after `within`. False also if its
-  /// process cannot be seen from here, as from another namespace of processes.
+  /// Waits for the end of the old process, for `within` at most; returns true if it is gone. False
+  /// also if the old process cannot be seen from here, because it is in another PID namespace.
   bool is_gone(std::chrono::milliseconds within) const;
 
   /// Passes the neighbours that the old process knew to `live`.
@@ -64,12 +64,12 @@ class TakeOver {
   Result<void> take_all(bool last);
 
   std::string socket_;
-  int process_;  // pidfd of the old process, readable once it has ended; -1: it cannot be seen
+  int process_;  // pidfd of the old process, readable once that has ended; -1: it cannot be seen
   Offer offer_;
   Workers* workers_ = nullptr;  // from `start` on
   std::unique_ptr<TakingOver> taking_over_;
-  bool has_answered_ = false;  // the last request got an answer, also a refusal
-  bool has_ended_ = false;     // the old process
+  bool has_answered_ = false;  // true: the last request got an answer, or a refusal
+  bool has_ended_ = false;     // true: the old process has ended
 };
 
 }  // namespace millrace::cli

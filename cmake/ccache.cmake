@@ -12,10 +12,10 @@ if(failed)
   message(STATUS "ccache does not work here: compiling without it")
   return()
 endif()
-# BASEDIR, NOHASHDIR: paths below the clone are compared relative to it. DEPEND: the compiler lists the included
-# headers, so that nothing is preprocessed twice. SLOPPINESS: as ccache's manual asks for with precompiled headers (no
-# source uses __TIME__), and messages may be in another language. NAMESPACE: a hash of the macros that the compiler
-# defines for -march=native, which differ between machines.
+# BASEDIR, NOHASHDIR: paths below the clone are compared relative to the clone. DEPEND: the compiler lists the included
+# headers, so that no source is preprocessed twice. SLOPPINESS: as ccache's manual requires for precompiled headers (no
+# source uses __TIME__); and a result is reused even if its messages are in another language. NAMESPACE: a hash of the
+# macros that the compiler defines for -march=native, which differ between machines. PCH_EXTSUM: see below.
 execute_process(COMMAND ${CMAKE_CXX_COMPILER} -march=native -dM -E -x c++ /dev/null
   OUTPUT_VARIABLE processor ERROR_QUIET)
 string(SHA1 processor "${processor}")
@@ -27,16 +27,17 @@ set(CMAKE_CXX_COMPILER_LAUNCHER env
   CCACHE_NAMESPACE=${processor}
   CCACHE_PCH_EXTSUM=1
   ${MILLRACE_CCACHE})
-# A precompiled header has the path of its clone in it, so each clone compiles its own, without ccache. For sources
-# that use it ccache compares the headers that it was made of, and this name (the file .sum) in place of its bytes.
+# A precompiled header contains the path of its clone, so each clone compiles its own precompiled headers, without
+# ccache. For a source that uses one, ccache compares the headers that the precompiled header was made of, and in place
+# of its bytes a file beside it, .sum, which has its name.
 function(millrace_is_of_this_clone headers)
   set_target_properties(${headers} PROPERTIES CXX_COMPILER_LAUNCHER "")
   file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${headers}.dir/cmake_pch.hxx${CMAKE_PCH_EXTENSION}.sum ${headers})
 endfunction()
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   add_compile_options("SHELL:-Xclang -fno-pch-timestamp")
-  # CMake's own options name files where ccache does not look for paths. Another extension than .pch, since clang
-  # takes X.pch for `-include X` if it is there, even if X has changed.
+  # CMake's own options name the precompiled header in a way that ccache does not recognise. The extension is not .pch,
+  # since for `-include X` clang uses X.pch if that file exists, even if X has changed.
   set(CMAKE_PCH_EXTENSION .clang.pch)
   set(CMAKE_CXX_COMPILE_OPTIONS_CREATE_PCH -Xclang -emit-pch -include <PCH_HEADER> -x c++-header)
   set(CMAKE_CXX_COMPILE_OPTIONS_USE_PCH -include-pch <PCH_FILE>)

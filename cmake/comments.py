@@ -1,4 +1,4 @@
-"""How comments begin, and what they must say (CONTRIBUTING.md, *Words*): for lint.py."""
+"""Checks how comments begin, and what they must say (CONTRIBUTING.md, *Style*). Used by lint.py."""
 
 import ast
 import io
@@ -7,19 +7,19 @@ import tokenize
 
 # A comment begins with a verb, or with a noun that names the thing.
 _FRAGMENT = re.compile(r"(?:Of|By|As|And|What|Where|Whether|Who|Whoever|Whose|Which|Those)\b")
-# Threads, processes and packets are named; only people are pronouns.
+# Pronouns for people, which must not stand for threads, processes or packets.
 _WHO = re.compile(r"(?P<before>\w*)\s*\b(?:who|whoever|whom)\b", re.IGNORECASE)
 _PEOPLE = re.compile(r"(?:people|persons?|users?|operators?|engineers?|readers?|authors?|attackers?)$")
 
-# The comment of a function that may fail says how. Functions that all schemes of a list have are
-# described at the list's concept.
+# The comment of a function that may fail says how. No such comment is needed in the schemes of a list,
+# because their functions are described at the concept of the list.
 _MAY_FAIL = re.compile(r"(?:virtual |static |inline |\[\[nodiscard\]\] )*Result<[^;=]*>\s+(\w+)\(")
 _OF_CONCEPTS = {"check_invariants"}
 _SCHEMES = re.compile(r"src/conntrack/(?:table|ageing|sharing)/|src/.*/test_|src/.*_(?:impl|of_table)\.h")
 
 
 def _of_c_and_go(lines):
-    """Yields (number, text) of each comment; lines one below another are one comment."""
+    """Yields (line number, text) of each comment; comments on successive lines are one comment."""
     block, begins = [], 0
     for number, line in enumerate(lines, 1):
         alone = re.match(r"\s*//[/!]?<?(?: |$)(.*)", line)
@@ -66,7 +66,7 @@ def _check_errors(lines):
         if code.startswith("///"):
             comment.append(code)
             continue
-        if re.match(r"(class|struct)\b[^;]*$", line):  # none within another
+        if re.match(r"(class|struct)\b[^;]*$", line):  # only those that are not nested
             is_private = line.startswith("class")
         elif code in ("private:", "protected:"):
             is_private = True

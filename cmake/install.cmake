@@ -1,6 +1,6 @@
 # The files of `cmake --install`: headers, the library, a pkg-config file, a CMake package, and the
-# programs that were built. They refer to each other by relative paths, so the installed tree may be
-# moved.
+# programs that were built. They refer to each other by relative paths, so the installed folder may
+# be moved.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 

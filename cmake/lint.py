@@ -46,7 +46,7 @@ LAYERS = {
 # Folders that may include everything.
 FREE = ("tests", "examples")
 
-# Libraries that few places may include: (header, beginnings of paths that may)
+# Libraries that only some files may include: (pattern of the header, beginnings of these files' paths).
 CONFINED = (
     (re.compile(r"rte_"), ("src/port", "src/shard", "src/conntrack/table/rte_", "src/core/dpdk_", "src/conntrack/sharing/rte_",
                              "bench/live")),
@@ -55,7 +55,7 @@ CONFINED = (
     (re.compile(r"httplib"), ("src/control", "cli")),
     (re.compile(r"CLI/"), ("cli", "bench")),
     (re.compile(r"toml"), ("src/toml",)),
-    # Benchmarks need them, the dataplane does not.
+    # Benchmarks need these libraries, the dataplane does not.
     (re.compile(r"(libcuckoo|boost)/"), ("bench/peer",)),
     (re.compile(r"Zy(dis|core)"), ("bench/stepping",)),
 )
@@ -67,7 +67,7 @@ FUNCTION_USERS = re.compile(
     r"src/function/kinds\.cc|src/.*_(test|fuzz)\.cc|src/.*/test_\w+\.h|tests/|bench/(path|overload)"
 )
 
-MAX_LINES = 500  # a file is best below 400
+MAX_LINES = 500  # of a file; below 400 is better
 CODE = (".h", ".cc", ".c", ".go", ".py", ".sh", ".cmake")
 TEXT = CODE + (".md", ".json", ".txt", ".toml", ".in")
 SCRIPTS = ("demo", "check", ".ci/run")
@@ -132,7 +132,7 @@ def check_header(path, lines):
 
 
 def check_built(path):
-    """Finds sources that no CMakeLists.txt beside or above them names, and so nothing builds."""
+    """Finds sources that are named in no CMakeLists.txt beside or above them, and so are never compiled."""
     folder, name = os.path.split(path)
     below = name
     while True:
@@ -168,7 +168,7 @@ def check_schema():
         packets = json.load(file)["properties"]["packets"]["properties"]
     dropped = set(packets["dropped"]["propertyNames"]["enum"])
     for reason in sorted(dropped ^ verdicts):
-        yield 1, f"the reason {reason} is in src/core/verdict.h or here, not in both"
+        yield 1, f"the reason {reason} must be both in src/core/verdict.h and here"
 
 
 def check_shell():

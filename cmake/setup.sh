@@ -1,5 +1,5 @@
-# Set-up for `demo` and `check`, which source this file: lists the Debian packages that each needs, and
-# installs those that are missing. Written for Debian 12 and 13; needs nothing but bash and apt.
+# Set-up for `demo`, `check` and `study/run`, which source this file: lists the Debian packages that they need, and
+# installs the missing ones. Written for Debian 12 and 13; needs nothing but bash and apt.
 # shellcheck shell=bash disable=SC2034
 
 # Needed to build and run the dataplane.
@@ -9,10 +9,10 @@ readonly PACKAGES_DATAPLANE=(
   libabsl-dev libtsl-hopscotch-map-dev robin-map-dev
   libdpdk-dev libcpp-httplib-dev
 )
-# Needed to build the benchmarks, too. Without them configure with -DMILLRACE_BENCH=OFF.
+# Needed in addition to build the benchmarks. Without these packages configure with -DMILLRACE_BENCH=OFF.
 readonly PACKAGES_BENCH=(libcuckoo-dev libzydis-dev)
 readonly PACKAGES_DEMO=("${PACKAGES_DATAPLANE[@]}" "${PACKAGES_BENCH[@]}")
-# Needed by the tests, too.
+# Needed in addition by the tests.
 readonly PACKAGES_CHECK=(
   libgtest-dev python3-jsonschema python3-venv shellcheck
 )
@@ -21,7 +21,8 @@ readonly PACKAGES_CHECK_OPTIONAL=(
   ccache clang-19 lld-19 clang-format-19 libclang-rt-19-dev llvm-19 tshark g++-aarch64-linux-gnu
   nftables conntrack iproute2 ethtool curl golang-go ca-certificates chromium
 )
-# The name at PyPI. This version looks only at our own code, and takes a third of the time of Debian's.
+# The package and version at PyPI. This version checks only the project's own code, not its libraries' headers, and takes a
+# third of the time that Debian's version takes.
 readonly CLANG_TIDY=clang-tidy==23.1.4
 
 export LC_ALL=C.UTF-8
@@ -34,7 +35,7 @@ die() {
   exit 1
 }
 
-# Succeeds if packages can be installed here; warns on untested systems.
+# Succeeds on a system like Debian or Ubuntu that has apt; prints a note on untested systems.
 debian_like() {
   local ID='' ID_LIKE='' VERSION_ID='' PRETTY_NAME=''
   # shellcheck source=/dev/null
@@ -68,8 +69,8 @@ apt_install() {
     apt-get install --yes --quiet --no-install-recommends "$@"
 }
 
-# set_up REQUIRED... [-- OPTIONAL...]: installs the packages that are missing. Names the optional ones that the
-# system does not have; that is no error.
+# set_up REQUIRED... [-- OPTIONAL...]: installs the packages that are missing. An optional package that the system does not
+# have is no error, and is only reported.
 set_up() {
   local required=() optional=() missing=() package
   while [ $# -gt 0 ] && [ "$1" != -- ]; do
@@ -80,10 +81,10 @@ set_up() {
   optional=("$@")
 
   if ! debian_like; then
-    say 'It has no apt. What is needed, by the names that Debian gives:'
+    say 'Packages cannot be installed here without apt. These are needed, by their names in Debian:'
     say "  ${required[*]}"
-    if [ ${#optional[@]} -gt 0 ]; then say "  and, if there: ${optional[*]}"; fi
-    say 'Carrying on with what is here.'
+    if [ ${#optional[@]} -gt 0 ]; then say "  and these are used if they are installed: ${optional[*]}"; fi
+    say 'Going on without installing anything.'
     return 0
   fi
   for package in "${required[@]}" "${optional[@]}"; do
@@ -109,15 +110,15 @@ set_up() {
     elif [[ " ${required[*]} " == *" $package "* ]]; then
       refused+=("$package")
     else
-      say "This system has no package $package: what needs it will be skipped."
+      say "This system has no package $package: the steps that need it will be skipped."
     fi
   done
-  [ ${#refused[@]} -eq 0 ] || die "this system has no package ${refused[*]}"
+  [ ${#refused[@]} -eq 0 ] || die "this system has no package ${refused[*]}: install what it contains, then use --no-install"
   [ ${#wanted[@]} -gt 0 ] || return 0
   say "Installing: ${wanted[*]}"
   if ! apt_install "${wanted[@]}"; then
-    # The usual reason: the lists are older than the archive.
-    [ "$updated" = no ] || die 'apt-get could not install them'
+    # The usual reason: the local lists of packages are older than the archive.
+    [ "$updated" = no ] || die 'apt-get could not install the packages: see its messages above'
     as_root apt-get update --quiet
     apt_install "${wanted[@]}"
   fi

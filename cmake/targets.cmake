@@ -1,4 +1,4 @@
-# Each folder is a target. A folder may include the folders that its target links to.
+# Each folder of sources is a target. Its files may include those of the folders that its target links to.
 
 add_library(millrace_flags INTERFACE)
 target_compile_options(millrace_flags INTERFACE
@@ -28,9 +28,9 @@ if(MILLRACE_NATIVE)
 endif()
 
 # millrace_headers(NAME header...)
-# Precompiles headers of the standard library and the named headers, for all targets that say
-# `target_precompile_headers(... REUSE_FROM NAME)` and have the same options. These headers take a quarter of
-# the time that a source takes.
+# Precompiles headers of the standard library and the named headers, for all targets with
+# `target_precompile_headers(... REUSE_FROM NAME)` and the same options. Without that, these headers would take a
+# quarter of the time of compiling a source.
 function(millrace_headers name)
   file(WRITE ${PROJECT_BINARY_DIR}/${name}.cc "")
   add_library(${name} OBJECT EXCLUDE_FROM_ALL ${PROJECT_BINARY_DIR}/${name}.cc)
@@ -47,14 +47,15 @@ function(millrace_headers name)
 endfunction()
 millrace_headers(millrace_common_headers)
 
-# Options for code that is not on the packet path: configuration, command line, tests. Such code runs briefly,
-# and under a sanitizer optimising it takes four times as long as compiling it.
+# Options for code that is not on the packet path: configuration, command line, tests. Such code runs briefly.
+# Under a sanitizer, compiling it with optimisation would take four times as long.
 set(MILLRACE_QUICK $<IF:$<CONFIG:Debug>,-O0,-Og>)
 function(millrace_quick_headers name)
   millrace_headers(${name} ${ARGN})
   target_compile_options(${name} PRIVATE ${MILLRACE_QUICK})
 endfunction()
 # millrace_quick_to_compile(TARGET [HEADERS name])
+# Compiles TARGET with these options and, if given, the precompiled headers of that name.
 function(millrace_quick_to_compile target)
   cmake_parse_arguments(ARG "" "HEADERS" "" ${ARGN})
   target_compile_options(${target} PRIVATE ${MILLRACE_QUICK})
@@ -69,10 +70,10 @@ if(MILLRACE_TESTS)
 endif()
 
 # millrace_unity(VARIABLE NAME source...)
-# Sets VARIABLE to the sources to compile: unity sources, which include up to eight sources each, since headers
-# take more than half of the time of most sources. CMake's UNITY_BUILD is not used: it names sources by absolute
-# paths, so that ccache finds nothing of another clone. Without MILLRACE_UNITY sets VARIABLE to the sources
-# themselves, so that after a change one source is compiled.
+# Sets VARIABLE to the sources to compile: unity sources, each of which includes up to eight of the given sources,
+# since headers take more than half of the time of most sources. CMake's UNITY_BUILD is not used: it names sources by
+# absolute paths, so that ccache finds nothing that another clone has compiled. Without MILLRACE_UNITY sets VARIABLE to
+# the given sources, so that after a change only the changed source is compiled.
 function(millrace_unity variable name)
   if(NOT MILLRACE_UNITY)
     set(${variable} ${ARGN} PARENT_SCOPE)
@@ -99,9 +100,9 @@ function(millrace_unity variable name)
 endfunction()
 
 # millrace_folder(NAME [QUICK] [SOURCES ...] [APART ...] [USES target ...])
-# Adds the library `millrace_NAME` of the folder src/NAME, header-only without SOURCES. USES: the folders that it
-# may include, all of them nearer to core. QUICK: it is not on the packet path. APART: sources that are compiled
-# by themselves, outside unity sources.
+# Adds the library `millrace_NAME` of the folder src/NAME; without SOURCES it is header-only. USES: the targets of the
+# folders that it may include. QUICK: the folder is not on the packet path. APART: sources that are compiled by
+# themselves, outside unity sources.
 function(millrace_folder name)
   cmake_parse_arguments(ARG "QUICK" "" "SOURCES;APART;USES" ${ARGN})
   set(target millrace_${name})
@@ -122,7 +123,7 @@ function(millrace_folder name)
   target_link_libraries(${target} ${scope} millrace_flags ${ARG_USES})
 endfunction()
 
-# Sets VARIABLE to the number of tables in a list in FILE, which has a line KIND<...> for each.
+# Sets VARIABLE to the number of tables of a list in FILE, which has a line that begins with KIND<...> for each table.
 function(millrace_count_tables variable file kind)
   file(STRINGS ${file} lines REGEX "^ +${kind}<")
   list(LENGTH lines count)
@@ -145,8 +146,9 @@ endif()
 
 # millrace_per_table(TARGET SOURCE count...)
 # Compiles SOURCE into TARGET once for each table of a list, with the options of TARGET's sources and
-# `MILLRACE_TABLE`, the table's place in the list. The counts of several lists are added up; SOURCE compares the
-# sum, `MILLRACE_COUNTED`, with its list. With MILLRACE_COVERING only the first MILLRACE_FEW tables are optimised.
+# `MILLRACE_TABLE`, the table's place in the list. COUNT is the number of tables; several counts are added up. SOURCE
+# compares the sum, `MILLRACE_COUNTED`, with its list. With MILLRACE_COVERING only the packet path of the first
+# MILLRACE_FEW tables is optimised.
 function(millrace_per_table target source)
   list(JOIN ARGN "+" sum)
   math(EXPR counted "${sum}")
@@ -168,6 +170,7 @@ function(millrace_per_table target source)
 endfunction()
 
 # millrace_test(NAME [SOURCES ...] [APART ...] [PER_TABLE source count...] [USES target ...])
+# Adds the test NAME. APART: as for millrace_folder; PER_TABLE: as for millrace_per_table.
 function(millrace_test name)
   if(NOT MILLRACE_TESTS)
     return()
@@ -184,6 +187,7 @@ function(millrace_test name)
 endfunction()
 
 # millrace_fuzz(NAME SOURCE USES target ...)
+# Adds the fuzz target NAME.
 function(millrace_fuzz name source)
   if(NOT MILLRACE_FUZZ)
     return()
@@ -195,7 +199,7 @@ function(millrace_fuzz name source)
 endfunction()
 
 # millrace_dpdk(TARGET library ...)
-# Leaves out DPDK's compiler flags, since they choose a processor.
+# Links TARGET to libraries of DPDK. DPDK's compiler flags are left out, since they choose a processor.
 function(millrace_dpdk target)
   target_include_directories(${target} SYSTEM PRIVATE ${DPDK_INCLUDE_DIRS})
   target_link_directories(${target} PRIVATE ${DPDK_LIBRARY_DIRS})

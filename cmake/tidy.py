@@ -1,10 +1,10 @@
 """Runs clang-tidy on the sources, each with the options that compile it in build/release, through ccache if the system has it. Prints
-the findings. Exit status: 1 if there are findings, 77 if build/release is not configured.
+the findings. Exit status: 1 if there are findings or no sources, 77 if build/release is not configured.
 
     cmake/tidy.py [--since COMMIT] CLANG_TIDY VERSION
 
-Tests and fuzz targets are left out. With --since only what has changed after that commit: the sources, and for each header the source of
-the same name, or else one source that includes it. All sources if the commit is unknown, or the rules have changed.
+Tests and fuzz targets are left out. With --since only the sources that have changed after that commit are checked, and for each changed header the
+source of the same name, or else one source that includes the header; all sources if the commit is unknown, or .clang-tidy has changed.
 """
 
 import argparse
@@ -26,7 +26,8 @@ INCLUDE = re.compile(r'^\s*#\s*include "(.*)"', re.MULTILINE)
 
 
 def options_of(command):
-    """Returns the options of a compiler's command line, without those for the source, the object and precompiled headers, and those of GCC only."""
+    """Returns the options of a compiler's command line, without those that name the source, the object or precompiled headers, and without options
+    that only GCC has."""
     words = iter(shlex.split(command))
     options = []
     for word in words:
@@ -44,14 +45,14 @@ def options_of(command):
 
 
 def included(path):
-    """Returns the project's files that `path` includes itself."""
+    """Returns the project's files that the file `path` includes directly."""
     folders = (path.parent, ROOT, ROOT / "src", ROOT / "cli", ROOT / "include")
     named = {(folder / name).resolve() for name in INCLUDE.findall(path.read_text()) for folder in folders}
     return {file for file in named if file.is_file()}
 
 
 def reached(path, known):
-    """Returns the project's files that `path` includes, itself or through others. `known` keeps results between calls."""
+    """Returns the project's files that the file `path` includes, directly or through others. `known` keeps results between calls."""
     if path not in known:
         known[path] = set()  # ends a circle
         named = included(path)
@@ -60,7 +61,8 @@ def reached(path, known):
 
 
 def options_by_source():
-    """Returns the compiler's options for each source: once for a source that is compiled for each table, and a unity source's for each source in it."""
+    """Returns the compiler's options for each source. For a source that is compiled once for each table these are the options of one table; a source in a
+    unity source has that one's options."""
     found = {}
     for entry in reversed(json.loads((BUILD / "compile_commands.json").read_text())):
         unit = Path(entry["directory"], entry["file"]).resolve()
@@ -73,7 +75,7 @@ def options_by_source():
 
 
 def changed(sources, commit, known):
-    """Returns the sources to look at after a commit. `known`: see `reached`."""
+    """Returns the sources to check because of changes after `commit`. `known`: see `reached`."""
     files = set()
     for command in (["diff", "--name-only", "--relative", commit, "--"], ["ls-files", "--others", "--exclude-standard"]):
         try:
@@ -91,7 +93,7 @@ def changed(sources, commit, known):
 
 
 def works(ccache):
-    """Returns True if ccache works here: it may have no folder to write to."""
+    """Returns True if ccache works here. It does not if it cannot write to its folder, for example."""
     return subprocess.run([ccache, "c++", "-c", "-x", "c++", "-o", BUILD / "ccache.o", BUILD / "ccache.cc"],
                           capture_output=True).returncode == 0
 
@@ -108,7 +110,8 @@ def main():
     options = options_by_source()
     known = {}
     chosen = list(options) if asked.since is None else changed(options, asked.since, known)
-    # clang-tidy also looks at macros, comments and code that is not compiled here. They are not in the preprocessed text that ccache compares, so it compares these files, too.
+    # clang-tidy also checks macros, comments and code that is not compiled here. These are not in the preprocessed text that ccache compares, so
+    # ccache also compares the files in `counts`.
     counts = {source: (RULES, COMPILER, source, *sorted(reached(source, known))) for source in chosen}
     results = ROOT / "build/check/tidy"
     results.mkdir(parents=True, exist_ok=True)
@@ -119,7 +122,7 @@ def main():
         "CCACHE_NOHASHDIR": "1",
         "CCACHE_COMPILERCHECK": "string:" + asked.version,
         "CCACHE_COMPILERTYPE": "gcc",
-        "CCACHE_CPP2": "1",  # clang-tidy gets the source
+        "CCACHE_CPP2": "1",  # clang-tidy gets the source, not the preprocessed text
     }
     launcher = [ccache] if (ccache := shutil.which("ccache")) and works(ccache) else []
 

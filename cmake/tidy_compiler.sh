@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Takes the place of a compiler, so that ccache remembers the sources in which clang-tidy found nothing: writes
-# "no findings" in place of an object. With -E it runs c++, as ccache compares the preprocessed text.
+# Runs clang-tidy in place of a compiler, so that ccache remembers the sources in which clang-tidy found nothing: writes
+# "no findings" in place of an object file. With -E runs c++, since ccache compares the preprocessed text.
 set -euo pipefail
 [[ " $* " != *' -E '* ]] || exec c++ "$@"
 arguments=()

@@ -1,4 +1,4 @@
-"""Experiments, one TOML file each: the bench, its fixed and varied arguments, pictures and findings."""
+"""Reads experiments, one TOML file each: the bench, its fixed and varied arguments, pictures and findings."""
 
 import itertools
 import operator
@@ -67,7 +67,7 @@ _PICTURE_KEYS = _SOURCE_KEYS | {"title": _TEXT, "x": _TEXT, "y": _TEXT, "per": _
                                 "columns": _TEXTS, "words": _WORDS, "absolute": _YES}
 _FINDING_KEYS = {"text": _TEXT, "of": _TABLES, "sum": _SUM, "ratio": _RATIO, "agrees": _AGREES, "differs": _TEXT, "picture": _NUMBERS}
 _OF_KEYS = _SOURCE_KEYS | {"experiment": _TEXT, "least": _TEXT, "most": _TEXT}
-PROGRAM = "build/release/cli/millrace"  # as in the commands on the page
+PROGRAM = "build/release/cli/millrace"  # the name in the commands that the page shows
 CAPTURE = "{capture}"  # in arguments: stands for a file, generated or given by the user
 
 
@@ -89,12 +89,12 @@ def shown_path(file):
 
 @dataclass(frozen=True)
 class Capture:
-    """A capture. `fingerprint` is that of its contents, or of the command that generates it."""
+    """A capture. `fingerprint` identifies its contents, or the command and program that generate it."""
 
     name: str
     file: str
     fingerprint: str
-    command: tuple = ()  # generates it, with {capture} for the file
+    command: tuple = ()  # the arguments that generate the capture, with {capture} for the file; empty: a given file
 
     def put_into(self, words):
         return [self.file if word == CAPTURE else word for word in words]
@@ -109,13 +109,13 @@ class Capture:
 
 @dataclass
 class Run:
-    """One command, which is run whole or not at all. `arguments` have {capture} in place of the file, which may be moved."""
+    """One command, which is run to its end or not at all. `arguments` have {capture} in place of the capture's path, since the file may be moved."""
 
     experiment: str
     varied: dict
     arguments: list
     round: int = 1
-    again: bool = False  # compared with the other rounds, and not merged with them
+    again: bool = False  # True: of a second measurement, which is compared with the rounds and not merged with them
     capture: Capture | None = None
 
     @property
@@ -147,7 +147,7 @@ class Experiment:
     quick_vary: dict | None = None
     generate: dict = field(default_factory=dict)  # name: arguments of `millrace generate`
     quick_generate: dict | None = None
-    rounds: int | None = None  # at most: for runs that take long, or that count and do not time
+    rounds: int | None = None  # the most rounds: for runs that take long, or that only count
     picture: list = field(default_factory=list)
     finding: list = field(default_factory=list)
     notes: str = ""
@@ -160,7 +160,7 @@ class Experiment:
         return self.quick_generate if is_quick and self.quick_generate is not None else self.generate
 
     def runs(self, is_quick, captures=()):
-        """Returns each run once, for every one of `captures` if the experiment takes them."""
+        """Yields the runs of one round: one for each combination of `vary` and, if the experiment takes captures, for each of `captures`."""
         vary = self.quick_vary if is_quick and self.quick_vary is not None else self.vary
         arguments = self.quick if is_quick and self.quick is not None else self.arguments
         for capture in captures if self.takes_captures else [None]:
@@ -202,7 +202,7 @@ def _names_in(text):
 
 
 def _check_names(path, finding):
-    """Checks, before hours are spent, that a finding uses each name that it defines, and defines each that it uses."""
+    """Checks, before hours are spent, that a finding uses each name that it defines, and defines each name that it uses."""
     given = [name for key in ("of", "sum", "ratio") for name in finding.get(key, {})]
     operands = [operand for key in ("sum", "ratio") for operands in finding.get(key, {}).values() for operand in operands]
     operands += [operand for left, _, right in finding.get("agrees", []) for operand in (left, right)]
@@ -234,12 +234,12 @@ def read(path):
 
 
 def _place(name):
-    """Returns the place of an experiment: by the number that its name begins with, then by letters."""
+    """Returns the sort key of an experiment: the number that its name begins with, then the name."""
     return int(re.match(r"\d*", name)[0] or 0), name
 
 
 def read_all(folder):
-    """Returns the folder's experiments in the order of their numbers: 10 stands behind 9."""
+    """Returns the folder's experiments in the order of their numbers: 10 comes after 9."""
     names = sorted((os.path.splitext(name)[0] for name in os.listdir(folder) if name.endswith(".toml")), key=_place)
     experiments = [read(os.path.join(folder, f"{name}.toml")) for name in names]
     for experiment in experiments:

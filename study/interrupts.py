@@ -1,4 +1,4 @@
-"""Makes an interrupt end the study in order at any time. Imported first, to cover the imports of other modules, too."""
+"""Makes an interrupt end the study in order at any time. Must be imported first, so that this holds also while other modules are imported."""
 
 import os
 import signal

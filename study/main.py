@@ -22,13 +22,13 @@ _MOST_ROUNDS = 1000
 def _arguments():
     parser = argparse.ArgumentParser(
         prog="study/run", description="Runs experiments, and makes a page of their results.",
-        epilog="What was run before, by the same program, is not run again: an interrupted study goes on. Exit status: 0, 1 if a run "
-               "failed (of a picture or finding that fails only the page says so), results or page cannot be written, another study is at "
-               "work in the same folder, or the program was built anew meanwhile, 2 for wrong options or experiments, 3 if a file cannot be "
-               "read, 130 after an interrupt.")
+        epilog="Runs that the same build of the program has made before are not repeated: an interrupted study goes on. Exit status: 0; 1 if a run "
+               "failed (a picture or finding that fails is reported only on the page), results or page cannot be written, another study is at "
+               "work in the same folder, or the program was built anew meanwhile; 2 for wrong options or experiments; 3 if a file cannot be "
+               "read; 130 after an interrupt.")
     parser.add_argument("what", nargs="*", metavar="quick|full|EXPERIMENT",
                         help="quick: all experiments, shortened to a few minutes; full: all, complete; a name: that experiment, complete")
-    parser.add_argument("--list", action="store_true", help="say what would be run, and what has been")
+    parser.add_argument("--list", action="store_true", help="list the runs, and which of them have been done")
     parser.add_argument("--in", dest="captures", action="append", default=[], metavar="CAPTURE",
                         help="a capture, pcap or pcapng, for the experiments that take one; may be given several times")
     parser.add_argument("--rounds", type=int, metavar="N",
@@ -36,13 +36,13 @@ def _arguments():
     parser.add_argument("--again", action="store_true",
                         help="measure a second time, in as many rounds, and show on the page how far the results differ from the first")
     parser.add_argument("--out", default=os.path.join(_ROOT, "build", "study"), metavar="FOLDER",
-                        help="where results and report go; build/study")
+                        help="folder for results and page; build/study")
     parser.add_argument("--program", default=os.path.join(_ROOT, "build", "release", "cli", "millrace"), metavar="FILE",
                         help="the millrace that is measured, with the millrace-bench beside it; build/release/cli/millrace")
     parser.add_argument("--experiments", default=os.path.join(_HERE, "experiments"), metavar="FOLDER",
-                        help="where these are described; study/experiments")
+                        help="folder of the experiments' files; study/experiments")
     parser.add_argument("--results", metavar="FILE",
-                        help="run nothing: make the page of these results (.jsonl, .jsonl.xz), by whatever program and machine")
+                        help="run nothing: make the page of these results (.jsonl, .jsonl.xz), whichever program and machine they are of")
     options = parser.parse_args()
     if not options.what and not options.list:
         parser.error("give quick, full, or experiments by name: --list names them")
@@ -60,7 +60,7 @@ def _chosen(experiments, what):
     by_name = {experiment.name: experiment for experiment in experiments}
     for name in what:
         if name in ("quick", "full"):
-            raise UsageError(f"{' '.join(what)}: {name} stands alone: it is all of them")
+            raise UsageError(f"{' '.join(what)}: {name} stands alone: it means all experiments")
         if name not in by_name:
             raise UsageError(f"{name} is no experiment: give quick, full, or some of {', '.join(by_name)}")
     return [by_name[name] for name in what], False
@@ -75,8 +75,8 @@ def _check_names(captures):
 
 
 class Study:
-    """The experiments and captures that were asked for. `program` is the fingerprint of the program that measures;
-    `captures_of(experiment, generated)` returns captures beside the generated ones."""
+    """The experiments and captures that the options choose. `program` is the fingerprint of the program that measures;
+    `captures_of(experiment, generated)` returns the captures that are used in addition to the generated ones."""
 
     def __init__(self, options, program, captures_of):
         self.all = read_all(options.experiments)
@@ -102,7 +102,7 @@ class Study:
         return list(experiment.runs(self.is_quick, self.captures.get(experiment.name, [])))
 
     def planned(self, again):
-        """Returns the runs round by round, so that changes with the hour are in every run's spread."""
+        """Returns the runs round by round, so that the spread of each run includes changes of the machine from hour to hour."""
         return [replace(run, round=number, again=again) for number in range(1, self.rounds + 1) for experiment in self.chosen
                 if number <= (experiment.rounds or self.rounds) for run in self.runs(experiment)]
 
@@ -122,7 +122,7 @@ def _to_measure(options):
 
 
 def _to_show(options, results):
-    """Returns the study of the results of the last program that measured, on whichever machine."""
+    """Returns the study of the results in the file: those of the program of the last record, on any machine."""
     if not results.records:
         why = f" ({results.damaged[0]})" if results.damaged else ""
         raise UsageError(f"--results {options.results}: no results in it{why}: give what study/run has written")
@@ -138,8 +138,8 @@ def _list(study, runs, results):
 
 
 def _prepare(folder, *files):
-    """Returns the folder's lock, which ends with the program. Raises OSError, before hours are spent, if another study runs there or
-    a file cannot be written."""
+    """Returns the lock of the folder, held until this program ends. Raises OSError, before hours are spent, if another study has the lock
+    or a file cannot be written."""
     os.makedirs(folder, exist_ok=True)
     lock = open(os.path.join(folder, "lock"), "w", encoding="utf-8")
     try:
@@ -192,7 +192,7 @@ def _study():
             return _FAILED
         report.write(page, study.shown(results), study.is_quick, results, study.program)
     except OSError as error:
-        print(f"study/run: {error.filename or options.out}: {error.strerror}: once that is mended the same command goes on", file=sys.stderr)
+        print(f"study/run: {error.filename or options.out}: {error.strerror}: once that is repaired, the same command goes on", file=sys.stderr)
         return _FAILED
     print(page)
     failed = [run for run in runs if "failed" in (results.of(run, study.program) or {})]

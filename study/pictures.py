@@ -1,4 +1,4 @@
-"""Draws pictures as SVG in the page's colours: black parts get the colour of the surrounding text. The legend is text of the
+"""Draws pictures as SVG in the page's colours: axes and labels get the colour of the surrounding text. The legend is text of the
 page, so that it wraps on a narrow page."""
 
 import io
@@ -17,7 +17,7 @@ _TEXT = "#010203"  # replaced by the page's text colour
 _COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#7f7f7f"]
 _DASHES = ["-", "--", ":"]
 _MARKERS = "osD^vP*X"
-_DRAWN = {"-": "─", "--": "╌", ":": "┈", **dict(zip(_MARKERS, "●■◆▲▼✚★✖"))}  # the same as characters
+_DRAWN = {"-": "─", "--": "╌", ":": "┈", **dict(zip(_MARKERS, "●■◆▲▼✚★✖"))}  # dashes and markers as characters
 _FEW = 6  # up to this many values of x, each has a tick
 
 matplotlib.rcParams.update({
@@ -42,7 +42,8 @@ def _style(number):
 
 
 def _series(rows, picture, names):
-    """Returns the series of the rows, each with its number among all series, so that it looks the same in every panel."""
+    """Returns number, name and rows of each series that has rows. The number is the series' place in `names`: it chooses colour and
+    dashes, so that a series looks the same in every panel."""
     by = {name: [] for name in names}
     for row in rows:
         by[_name(row, picture)].append(row)
@@ -71,7 +72,7 @@ def _lines(axes, rows, picture, names):
 
 
 def _heights(axes, rows, picture):
-    """Sets the y axis, which all panels share: from 0, unless it is logarithmic."""
+    """Sets the scale of the y axis, which all panels share. A linear axis begins at 0, or at the least median if that is negative."""
     shown = [_spread(row, picture) for row in rows]
     if picture.get("log_y"):
         axes.set_yscale("log")
@@ -116,7 +117,7 @@ def draw(picture, results):
     panels = list(dict.fromkeys(row.get(picture.get("panel")) for row in rows))
     names = list(dict.fromkeys(_name(row, picture) for row in rows))
     bars = picture.get("kind") == "bars"
-    # Bars need the whole width.
+    # Panels with bars need the whole width, so they stand below each other.
     across, down = (1, len(panels)) if bars else (len(panels), 1)
     figure, grid = pyplot.subplots(down, across, figsize=(max(8, 3.6 * across), 1 + 2.8 * down), sharey=True, squeeze=False,
                                    layout="constrained")
@@ -133,7 +134,7 @@ def draw(picture, results):
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
         text = out.getvalue()
     text = text[text.index("<svg"):].replace(_TEXT, "currentColor")
-    # The page sets the width; `--drawn` gives it the width of the drawing.
+    # The page's style sets the width, and uses `--drawn`, the width of the drawing.
     drawn = f'<svg style="--drawn: {figure.get_figwidth():g}in" '
     svg = re.sub(r'<svg ([^>]*?)\b(?:height|width)="[^"]*" ?([^>]*?)\b(?:height|width)="[^"]*"', rf"{drawn}\1\2", text, count=1)
     legend = list(_legend(picture, names)) if len(names) > 1 else []

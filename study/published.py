@@ -18,7 +18,8 @@ def sources():
 
 @functools.cache
 def rows(name):
-    """Returns a source's rows as benches write them: `mpps_median` with `mpps_min` and `mpps_max`, over a paper's values of one thing."""
+    """Returns a source's rows in the form of a bench's rows. Rows of the file that differ only in measured values become one row, with their
+    median, least and most: `mpps_median`, `mpps_min`, `mpps_max`."""
     with open(os.path.join(_FOLDER, f"{name}.csv"), encoding="utf-8", newline="") as file:
         given = list(csv.DictReader(file))
     series = {}

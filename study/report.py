@@ -28,11 +28,11 @@ class Measured:
     """Results of the runs of one experiment: rounds merged, and failed runs."""
 
     def __init__(self, runs, results, program):
-        self._together = []  # for every run what varied, and its result merged over all rounds
-        self._by_round = {}  # the same for each round
+        self._together = []  # a pair for each run: the varied options, and the run's result merged over all rounds
+        self._by_round = {}  # by number of the round: such pairs with the results of that round
         self.failed = []
-        self.machines = []  # in all rounds
-        self.rounds = []  # number for each run
+        self.machines = []  # of all results
+        self.rounds = []  # for each run the number of rounds with a result
         warnings = []
         for run in runs:
             records = results.rounds_of(run, program)
@@ -77,7 +77,7 @@ class Measured:
 
 
 def _folded(warnings):
-    """Returns each warning once; warnings that differ only in a number or in the name in front become one."""
+    """Returns lists of warnings that differ only in numbers or in the name in front. Each warning is in one list, once."""
     alike = {}
     for line in dict.fromkeys(warnings):
         said = line.partition("warning: ")[2].split()[1:]
@@ -92,7 +92,7 @@ def _value(number):
 
 
 def _points(rows, picture):
-    """Returns a picture's points: panel, series and x, with median, least and most."""
+    """Yields each point of a picture: panel, series and x; then median, least and most of y."""
     keys = [key for key in (picture.get("panel"), picture.get("series"), picture["x"]) if key]
     for row in rows:
         values = spread(row, picture["y"], picture.get("per"))
@@ -159,8 +159,8 @@ class _Text(string.Formatter):
 
 
 def _holds(values, comparison, far):
-    """Returns two truth values: that the comparison holds, and that its values differ by more than rounds do. `far`: by how much rounds
-    differ, and True if that is a share of the larger value."""
+    """Returns two truth values: that the comparison holds, and that its values differ by more than rounds do. `far` is None if it is not
+    known how far rounds differ; otherwise the difference, and True if the difference is a share of the larger value."""
     left, relation, right = (comparison[1] if at == 1 else _value_at(values, comparison[at]) for at in range(3))
     holds = RELATIONS[relation](left, right)
     if relation == "is" or far is None:
@@ -170,7 +170,8 @@ def _holds(values, comparison, far):
 
 
 def _verdict(values, finding, far):
-    """Returns the verdict on a finding: `within` if a comparison is decided by less than rounds differ."""
+    """Returns the verdict on a finding: "not" if a comparison fails by more than rounds differ; else "within" if the values of a comparison
+    differ by less than rounds do; else "as"."""
     compared = [_holds(values, comparison, far) for comparison in finding["agrees"]]
     if (False, True) in compared:
         return "not"
@@ -194,13 +195,13 @@ def _finding(finding, name, measured, far):
 
 def _why(error):
     if isinstance(error, (AttributeError, LookupError)):
-        return f"its file names what no result has: {error}"
+        return f"the experiment's file has a name that no result has: {error}"
     return str(error)
 
 
 def _findings(experiment, measured, shown, is_quick):
-    """Returns the findings, and the failed ones. Experiments that were not run have none. The quick report leaves out findings without
-    results, and verdicts."""
+    """Returns the findings of an experiment, and the failed ones. Findings that need an experiment that was not run are left out. So are,
+    in the quick report, findings without results, and all verdicts."""
     findings, failed = [], []
     for finding in experiment.finding:
         others = dict.fromkeys(wanted["experiment"] for wanted in finding.get("of", {}).values() if "experiment" in wanted)
@@ -226,8 +227,8 @@ def _medians(rows, picture):
 
 
 def _repeatability(picture, of_it, again):
-    """Returns the difference between two rounds, and between a repetition (`again`) and the shown values; None for one round or
-    published figures."""
+    """Returns how far two rounds differ, and how far the medians of a second measurement (`again`) differ from those shown; None for
+    published figures, or if there is only one round."""
     if "published" in picture:
         return None
     relative = not picture.get("absolute")
@@ -291,13 +292,13 @@ def _machines(measured):
 
 
 def _missing(planned, measured):
-    """Returns the number of runs without a result, or with fewer rounds than others."""
+    """Returns the number of runs without a result, or with fewer rounds than the other runs."""
     most = max([1, *(count for of_one in measured.values() for count in of_one.rounds)])
     return sum(count < min(most, experiment.rounds or most) for experiment, _ in planned for count in measured[experiment.name].rounds)
 
 
 def write(path, planned, is_quick, results, program):
-    """Writes the page. `planned`: experiments, each with its runs."""
+    """Writes the page. `planned`: pairs of an experiment and its runs."""
     measured = {experiment.name: Measured(runs, results, program) for experiment, runs in planned}
     again = {experiment.name: Measured([replace(run, again=True) for run in runs], results, program) for experiment, runs in planned}
     sections = [_section(experiment, runs, measured, again[experiment.name], is_quick) for experiment, runs in planned]

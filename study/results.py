@@ -1,4 +1,4 @@
-"""Raw results: JSON lines, one a run. If a file is cut off or damaged, only the damaged lines are lost."""
+"""Keeps raw results: a line of JSON for each run. If a file is cut off or damaged, only the damaged lines are lost."""
 
 import errno
 import json
@@ -14,7 +14,7 @@ _MOST_SECONDS = 1e9  # of a run
 
 
 def check_regular(path):
-    """Raises OSError if the path is not a regular file: a pipe, for example, may never end."""
+    """Raises OSError if the path exists and is not a regular file: reading a pipe, for example, may never end."""
     if os.path.lexists(path) and not os.path.isfile(path):
         raise OSError(errno.EINVAL, "Not a regular file", path)
 
@@ -37,14 +37,14 @@ def _is_machine(given):
 
 
 def check_result(given):
-    """Raises ValueError if `given` is no JSON object, or if its `machine` or `results` is malformed. Both may be missing."""
+    """Raises ValueError if `given` is no JSON object, or if its `machine` or `results` is malformed. These two keys may be missing."""
     if not isinstance(given, dict):
         raise ValueError("no JSON object")
     if "machine" in given and not _is_machine(given["machine"]):
-        raise ValueError("JSON whose machine is no description of one")
+        raise ValueError("JSON whose `machine` does not describe a machine")
     rows = given.get("results", [])
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise ValueError("JSON whose results are no list of rows")
+        raise ValueError("JSON whose `results` is no list of rows")
 
 
 def _check_record(given):
@@ -90,7 +90,7 @@ class Results:
         os.makedirs(os.path.dirname(os.path.abspath(self._path)), exist_ok=True)
         text = json.dumps(record) + "\n"
         with open(self._path, "a+b") as file:
-            # A line that was cut off gets its end.
+            # If the last line was cut off, it is ended first.
             if file.tell() > 0:
                 file.seek(-1, os.SEEK_END)
                 if file.read(1) != b"\n":
@@ -101,8 +101,8 @@ class Results:
         self.records.append(record)
 
     def captures_of(self, experiment, program, but):
-        """Returns the captures of an experiment in the program's records, the last one of each name, without names in `but`. The records
-        do not contain their paths."""
+        """Returns the captures of an experiment in the records of `program`, the last one of each name, without the names in `but`. Their
+        paths are not in the records."""
         named = [(record["varied"].get("trace"), record.get("capture")) for record in self.records
                  if (record["experiment"], record["program"]) == (experiment.name, program)]
         last = dict(pair for pair in named if _is_texts(list(pair)) and pair[0] not in but)

@@ -4,13 +4,13 @@ import itertools
 import math
 import statistics
 
-_PARTS = ("_median", "_min", "_max")  # ends of the names of one value's parts
+_PARTS = ("_median", "_min", "_max")  # what the names of a measurement's three values end with
 
 
 def merged(values):
-    """Returns one value for the values of several rounds: the median of medians, the least and the most of all. A number that a bench
-    gives without least and most gets those of the rounds: `waiting`, `waiting_min`, `waiting_max`. Rows of lists are matched by their
-    names, and rows of the same name by their order. None means not measured."""
+    """Returns one value for the values of several rounds: of medians the median, of least values the least, of most values the most. A number that a
+    bench reports without least and most gets those of the rounds: `waiting`, `waiting_min`, `waiting_max`. Rows of lists are matched by their
+    texts (the name of the table, for example), and rows with the same texts by their order. None means not measured."""
     values = [value for value in values if value is not None] or [None]
     first = values[0]
     if isinstance(first, dict):
@@ -30,7 +30,7 @@ def _merged_objects(objects):
     for key in keys:
         values = [of_one[key] for of_one in objects if of_one.get(key) is not None]
         together[key] = _member(key, values)
-        # The members of a distribution have numbers as names.
+        # Members whose names are numbers belong to a distribution, and get no least and most.
         if _vary(values) and key.isidentifier() and not key.endswith(_PARTS) and not any(key + part in keys for part in _PARTS):
             together |= {f"{key}_min": min(values), f"{key}_max": max(values)}
     return together
@@ -66,7 +66,7 @@ def _merged_lists(lists):
 
 
 def chosen(rows, wanted):
-    """Returns the rows with these values; a list allows any of its members."""
+    """Returns the rows that have the `wanted` values; a list in `wanted` allows any of its members."""
 
     def fits(row):
         return all(row.get(key) in (value if isinstance(value, list) else [value]) for key, value in wanted.items())
@@ -75,8 +75,9 @@ def chosen(rows, wanted):
 
 
 def unfolded(rows, key):
-    """Returns rows with the member `key` unfolded. A list gives a row for each of its members. An object gives one row with its
-    members or, if they are measurements or counts, a row for each: `part` is its name, `value` its value, `share` its share of all."""
+    """Returns rows with the member `key` unfolded. A list becomes a row for each of its elements. An object becomes one row with its
+    members or, if its members are measurements or counts, a row for each of them, with `part` (its name), `value` (its value) and
+    `share` (its share of the sum)."""
     if key is None:
         return rows
     return [{**row, **member} for row in rows for member in _members(row.get(key) or [])]
@@ -97,8 +98,8 @@ def _size(value):
 
 
 def spread(row, key, per=None):
-    """Returns median, least and most of a value, three times the same for a single number; None if it was not measured. If `per` names
-    another value, divides by it."""
+    """Returns median, least and most of the value `key`, three times the same for a single number; None if it was not measured. If `per`
+    names another value, divides by that value."""
     value = row.get(key)
     if isinstance(value, dict):  # an object such as {"ns_median": ...}
         three = value["ns_median"], value["ns_min"], value["ns_max"]
@@ -112,8 +113,8 @@ def spread(row, key, per=None):
 
 
 def apart(measurings, relative):
-    """Returns the differences between every two measurings at the same points; as shares of the larger value if `relative`. A measuring
-    is a dictionary of values by point."""
+    """Returns the differences between every two of `measurings` at the same points; as shares of the larger value if `relative`. Each of
+    `measurings` is a dictionary of values by point."""
     return [abs(one[where] - other[where]) / (relative and max(abs(one[where]), abs(other[where])) or 1)
             for one, other in itertools.combinations(measurings, 2) for where in one.keys() & other.keys()]
 

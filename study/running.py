@@ -16,8 +16,8 @@ from results import check_regular, check_result, parsed
 
 _MEASURES = "millrace-bench"  # the program that `millrace bench` runs
 _WARNING = "warning: "  # marks a warning in a line of the program's output
-_BROKEN = 3  # exit status; if there is a result, it is of the readable part of a capture, and a warning says so
-_MOST_SAID = 2000  # last characters of the error output that are kept
+_BROKEN = 3  # exit status of a broken capture; if there is a result, it is that of the readable part, and a warning says so
+_MOST_SAID = 2000  # characters at the end of the error output that are kept
 
 
 def fingerprint(path):
@@ -28,7 +28,7 @@ def fingerprint(path):
 
 
 def program_fingerprint(program):
-    """Returns the fingerprint of millrace and of millrace-bench: the one beside it, or else in PATH. Raises OSError."""
+    """Returns the fingerprint of millrace and millrace-bench together: of the millrace-bench beside millrace, or else in PATH. Raises OSError."""
     beside = os.path.join(os.path.dirname(program), _MEASURES)
     bench = beside if os.path.exists(beside) else shutil.which(_MEASURES)
     if bench is None:
@@ -38,7 +38,7 @@ def program_fingerprint(program):
 
 
 def generated(name, arguments, folder, program):
-    """Returns a capture that is generated when it is needed, with those arguments. `program`: fingerprint of the generator."""
+    """Returns a capture that `millrace generate` makes with `arguments` when it is needed. `program`: fingerprint of the program that makes it."""
     command = ["generate", *arguments]
     digest = hashlib.sha256(json.dumps([program, command]).encode()).hexdigest()[:16]
     file = os.path.join(folder, f"{name}.pcap")
@@ -46,8 +46,8 @@ def generated(name, arguments, folder, program):
 
 
 class Progress:
-    """Shows progress: on a terminal one line that changes, elsewhere a line for each run. `expected`: seconds of each run, as far as
-    earlier rounds show."""
+    """Shows progress: on a terminal one line that changes, elsewhere a line for each run. `expected`: the expected seconds of each run, by
+    earlier rounds; None if there is no earlier round."""
 
     def __init__(self, expected):
         self._expected = expected
@@ -79,11 +79,11 @@ class RunFailed(Exception):
 
 
 class ProgramChanged(Exception):
-    """The program was built anew meanwhile: its new measurements do not compare with the earlier ones."""
+    """Says that the program was built anew meanwhile: measurements of the new build must not be mixed with the earlier ones."""
 
 
 def _answer(program, arguments, capture=None):
-    """Returns standard output and the warnings, without the path of the capture. Raises RunFailed."""
+    """Returns standard output and the warnings, in which the capture's path is shortened as by `shown_path`. Raises RunFailed."""
     done = subprocess.run([program, *arguments], capture_output=True, text=True)
     if done.returncode == 130:
         raise KeyboardInterrupt
@@ -100,13 +100,13 @@ def _answer(program, arguments, capture=None):
 
 
 def _make(program, capture):
-    """Generates a capture unless it exists and is of the same command."""
+    """Generates a capture, unless its file exists and was made by the same command and program."""
     mark = capture.file + ".made"
     if os.path.exists(mark):
         with open(mark, encoding="utf-8", errors="replace") as file:
             if file.read() == capture.fingerprint and os.path.exists(capture.file):
                 return
-        os.remove(mark)  # else the mark would name the wrong contents until the end
+        os.remove(mark)  # otherwise an interrupted generation would leave the mark of other contents
     os.makedirs(os.path.dirname(capture.file), exist_ok=True)
     _answer(program, [*capture.put_into(capture.command), "--quiet"])
     with open(mark, "w", encoding="utf-8") as file:
@@ -114,7 +114,7 @@ def _make(program, capture):
 
 
 def run_all(program, runs, results):
-    """Runs everything that `results` lacks. A failed run is recorded, too, and tried again the next time. Raises ProgramChanged."""
+    """Runs all runs without a result in `results`. A failed run is recorded, too, and tried again the next time. Raises ProgramChanged."""
     of_program = program_fingerprint(program)
     missing = [run for run in runs if "result" not in (results.of(run, of_program) or {})]
 

@@ -105,7 +105,7 @@ class StudyFaults(StudyCase):
     def test_answers_that_are_none(self):
         self.write("experiments/1-speed.toml", GIVEN)
         for answer, said in (("", "its answer is no JSON: &#39;&#39;"), ("x" * 99, f"its answer is no JSON: &#39;{'x' * 80}&#39;"),
-                             ("[" * 100000, "its answer is no JSON: "), ('{"results": 3}', "its answer is JSON whose results are no list")):
+                             ("[" * 100000, "its answer is no JSON: "), ('{"results": 3}', "its answer is JSON whose `results` is no list")):
             self.write("result", answer)
             self.run_it("full", status=1)
             self.assertIn(said, self.page())

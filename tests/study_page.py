@@ -32,7 +32,7 @@ class StudyPage(StudyCase):
         self.assertIn("Rounds: 2.", self.page())
         self.write("experiments/2-more.toml", EXPERIMENT.replace("figures", "rounds = 1\nfigures"))
         self.run_it("full", "--rounds", "2")
-        self.assertIn("An experiment ran in 1 or 2 rounds, as its section says, with all the others in between. Pictures show", self.page())
+        self.assertIn("An experiment ran in 1 or 2 rounds, as its section says; between two rounds of an experiment all others ran. Pictures show", self.page())
         os.remove(self.path("experiments/2-more.toml"))
         self.assertIn("1-speed, bits 20, round 2: done in", self.run_it("full", "--rounds", "2", "--list").stdout)
         self.assertIn("--rounds 0: give 1 to 1000", self.run_it("full", "--rounds", "0", status=2).stderr)
@@ -41,7 +41,7 @@ class StudyPage(StudyCase):
         self.write("mended", "")
         self.write("experiments/1-speed.toml", EXPERIMENT.replace("{best.ns_median:.0f} ns", "{best.ns_medain:.0f} ns"))
         self.run_it("full")
-        self.assertIn("its file names what no result has:", self.page())
+        self.assertIn("the experiment's file has a name that no result has:", self.page())
         self.assertIn("ns_medain", self.page())
 
     def test_one_that_fails_costs_no_other(self):

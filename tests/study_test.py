@@ -303,7 +303,7 @@ class Study(StudyCase):
 
         done = subprocess.run([*self.command, "full"], capture_output=True, text=True, timeout=300, preexec_fn=full_disk)
         self.assertEqual(done.returncode, 1, done.stderr)
-        self.assertIn("File too large: once that is mended", done.stderr)
+        self.assertIn("File too large: once that is repaired", done.stderr)
         self.assertNotIn("Traceback", done.stderr)
         self.run_it("full")
         self.assertIn("<svg", self.page())

@@ -1,5 +1,5 @@
 // The script completes subcommands, options, names of files, and the values of options that have a
-// fixed set of values. It is made from the command line's own description.
+// fixed set of values. It is made from CLI11's description of the command line.
 #include "completion.h"
 
 #include <fmt/format.h>
@@ -54,7 +54,8 @@ void each_command(const CLI::App& app, const std::string& above,
   }
 }
 
-/// Prints the cases for those options of one command that take one of a fixed set, or a file.
+/// Prints a case of the shell for each option of one command whose value is a file, or one of a
+/// fixed set.
 void print_values(const CLI::App& app, const std::string& command) {
   for (const auto* option : app.get_options()) {
     const bool file = option->get_type_name() == kFile;
@@ -131,7 +132,7 @@ void print_bash(const CLI::App& app, const Completion& completion) {
 void add_completion(CLI::App& app, Run& run, Completion completion) {
   auto* command = app.add_subcommand("completion", "Print a shell completion script (bash, zsh)");
   const auto shell = std::make_shared<std::string>("bash");
-  command->add_option("shell", *shell, "Which one")
+  command->add_option("shell", *shell, "The shell that runs the script")
       ->check(CLI::IsMember({"bash", "zsh"}))
       ->capture_default_str();
   command->footer(fmt::format("\nExample: source <({} completion bash)", completion.program));

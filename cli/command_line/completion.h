@@ -9,14 +9,13 @@
 
 namespace millrace::cli {
 
-/// The program that the script completes.
 struct Completion {
-  std::string_view program;
-  /// Name of the program that runs the commands of `kHandedOver` and completes them by a script of
-  /// its own. Empty: this program runs all its commands itself.
+  std::string_view program;  ///< name of the program that the script completes
+  /// Name of another program, which runs the commands of `kHandedOver` and completes them by a
+  /// script of its own. Empty: `program` runs all its commands itself.
   std::string_view handed_over_to;
-  /// Prints the script of `handed_over_to` after this program's, and returns the exit status.
-  /// Empty: nothing is printed after this program's script.
+  /// Prints the script of `handed_over_to`, after the script of `program` was printed, and returns
+  /// the exit status. Empty: only the script of `program` is printed.
   std::function<int()> print_handed_over;
 };
 

@@ -9,7 +9,7 @@
 namespace millrace::cli {
 namespace {
 
-/// Returns the value of that name in `/proc/meminfo`; 0 if the name is not there.
+/// Returns the value of `name` in `/proc/meminfo`; 0 if that name is missing.
 std::size_t meminfo(std::string_view name) {
   std::ifstream file("/proc/meminfo");
   std::string word;
@@ -20,8 +20,8 @@ std::size_t meminfo(std::string_view name) {
   return value;
 }
 
-/// Returns the vm.nr_hugepages that has room for `bytes` more bytes, in 8 mappings at most; never
-/// less than the present value.
+/// Returns the value of vm.nr_hugepages that adds room for `bytes` bytes, in 8 mappings at most;
+/// never less than the present value.
 std::size_t huge_pages_for(std::size_t bytes) {
   constexpr std::size_t kHugeBytes = std::size_t{2} << 20;
   constexpr std::size_t kMappings = 8;  // each is rounded up to whole huge pages

@@ -1,5 +1,5 @@
-// Ctrl-C ends a run in order: at once as long as no file has been begun; later the current burst is
-// finished, and the results so far are written.
+// Ctrl-C and similar signals end a run in order. Before a run writes files it ends at once
+// (`exit_on_interrupt`); later it finishes the current burst, and writes the results so far.
 #pragma once
 
 #include <unistd.h>
@@ -29,13 +29,13 @@ inline void on_interrupt(void (*handler)(int)) {
   }
 }
 
-/// Handles a signal: sets `interrupted`, or ends the process on the same signal 500 ms later.
-/// Signals within 500 ms count once, since `timeout` sends its signal twice: to the process, and to
-/// its group. Calls only functions that are async-signal-safe.
+/// Handles a signal: sets `interrupted`, or ends the process if the same signal came 500 ms before
+/// or earlier. Signals within 500 ms count once, since `timeout` sends its signal twice: to the
+/// process, and to its group. Calls only functions that are async-signal-safe.
 inline void interrupt(int signal) {
   constexpr std::int64_t kSameMs = 500;
   static_assert(std::atomic<std::int64_t>::is_always_lock_free);
-  static std::array<std::atomic<std::int64_t>, SIGTERM + 1> first_ms{};  // 0: none came
+  static std::array<std::atomic<std::int64_t>, SIGTERM + 1> first_ms{};  // 0: no such signal came
   static_assert(SIGINT <= SIGTERM && SIGHUP <= SIGTERM);
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);

@@ -38,8 +38,8 @@ bool same_file(const std::string& a, const std::string& b);
 /// character devices: /dev/null may be given for several options.
 bool is_standard_output(const std::string& path);
 
-/// Errors: usage, if `path`, the value of `option`, is a terminal: the option writes a capture,
-/// which is no text.
+/// Checks that `path`, the value of `option`, is not a terminal, since the option writes a capture,
+/// which is not text. Errors: usage.
 Result<void> check_no_terminal(std::string_view option, const std::string& path);
 
 /// Writes what is buffered for standard output. Errors: failed, if it could not be written.

@@ -27,7 +27,7 @@ int with_output(int status) {
   return written ? status : fail(written.error());
 }
 
-/// Returns the command that was parsed, behind the commands that it is a subcommand of.
+/// Returns the program and the parsed subcommands, from the outermost to the innermost.
 std::vector<const CLI::App*> chosen_of(const CLI::App& app) {
   std::vector<const CLI::App*> chosen{&app};
   while (!chosen.back()->get_subcommands().empty())

@@ -1,5 +1,5 @@
-// The frame of a program around its commands: standard streams, mistakes on the command line,
-// failures, and output that could not be written.
+// The code around a program's command: it handles closed standard streams, mistakes on the command
+// line, failures, and output that cannot be written.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,8 +8,8 @@
 
 namespace millrace::cli {
 
-/// Opens /dev/null for each standard stream that is closed; to be called first. Otherwise a file
-/// that is opened later would get the stream's number, and the printed text. Writing to a closed
+/// Opens /dev/null for each standard stream that is closed. To be called before any file is opened:
+/// a file could get the number of a closed stream, and then the printed text. Writing to a closed
 /// standard output stays an error.
 void hold_standard_streams();
 

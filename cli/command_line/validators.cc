@@ -12,7 +12,7 @@
 namespace millrace::cli {
 namespace {
 
-/// True for "010" and the like: some programs read it as eight, some as ten.
+/// True for numbers with a leading zero, as "010": some programs read it as eight, some as ten.
 bool may_be_octal(std::string_view text) {
   return text.size() > 1 && text[0] == '0' && text[1] >= '0' && text[1] <= '9';
 }
@@ -56,7 +56,7 @@ CLI::Validator not_empty() {
 CLI::Validator not_negative() {
   return CLI::Validator(
       [](std::string& value) {
-        if (value.starts_with('-')) return value + " is negative";
+        if (value.starts_with('-')) return value + " is negative: give a number from 0 on";
         return fits_64_bits(value)
                    ? std::string{}
                    : fmt::format("'{}' is no whole number from 0 to {}", value, UINT64_MAX);

@@ -16,11 +16,12 @@ CLI::Validator not_empty();
 /// numbers as 2^64 - 1.
 CLI::Validator not_negative();
 
-/// Accepts numbers from `from` to `to`, both included.
+/// Accepts whole numbers from `from` to `to`, both included.
 CLI::Validator whole_number(std::uint64_t from, std::uint64_t to);
+/// Accepts numbers from `from` to `to`, both included.
 CLI::Validator number(double from, double to);
 
-/// Accepts these names only. The help and the shell's completion show them.
+/// Accepts only the given names. The help and the shell's completion show them.
 CLI::Validator one_of(std::vector<std::string> names);
 
 }  // namespace millrace::cli

@@ -10,8 +10,7 @@ import (
 )
 
 func main() {
-	// Only Ctrl-C is caught. SIGTERM ends millctl by the signal, which a service manager counts as a
-	// good end.
+	// Only Ctrl-C is caught. SIGTERM kills millctl, which a service manager counts as a regular end.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	go func() {
 		<-ctx.Done()

@@ -2,8 +2,8 @@
 // as docs/control.md describes it.
 //
 // A Client may be used by several goroutines at once. Errors are *Unreachable (the socket could not be
-// opened), *Refused (millrace refused the request, and says why), or the context's; any other error
-// means that the answer broke off or was not understood.
+// opened), *Refused (millrace refused the request, and says why), or the error of the context; any
+// other error means that the answer broke off or was not understood.
 package api
 
 import (
@@ -20,7 +20,7 @@ import (
 	"syscall"
 )
 
-// rootsSocket is where root's millrace listens.
+// rootsSocket is the path at which root's millrace listens by default.
 const rootsSocket = "/run/millrace.sock"
 
 // DefaultSocket returns the path at which `millrace run` listens unless --control says otherwise: in
@@ -51,7 +51,7 @@ func New(socket string) *Client {
 		}
 		return connection, err
 	}
-	// No connection is kept: the process at its other end might have been replaced since.
+	// No connection is kept for the next request: by then another process may have taken over.
 	return &Client{socket, &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true, DisableCompression: true}}}
 }
 
@@ -116,14 +116,14 @@ func (c *Client) Process(ctx context.Context) (int, error) {
 	return int(peer.Pid), nil
 }
 
-// Get returns the body of any GET request unread: for streams, and for JSON that is passed on
-// unchanged. The caller closes the body.
+// Get sends any GET request and returns the body of the answer unread: for streams, and for JSON that
+// is passed on unchanged. The caller must close the body.
 func (c *Client) Get(ctx context.Context, path string, query url.Values) (io.ReadCloser, error) {
 	return c.send(ctx, http.MethodGet, path, query)
 }
 
-// Call sends a request and decodes the JSON answer into a value. Packages for the functions of
-// millrace, as balance, send their commands by Call.
+// Call sends a request and decodes the JSON answer into a value. The package of a function of
+// millrace, such as balance, sends its requests by Call.
 func (c *Client) Call(ctx context.Context, method, path string, query url.Values, into any) error {
 	body, err := c.send(ctx, method, path, query)
 	if err != nil {
@@ -155,7 +155,7 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 	return answer.Body, nil
 }
 
-// withoutURL strips the request's URL from an error: all requests go to one socket, so it says nothing.
+// withoutURL strips the URL from an error: all requests go to one socket, so the URL is no news.
 func withoutURL(err error) error {
 	if wrapped, ok := err.(*url.Error); ok {
 		return wrapped.Err
@@ -163,7 +163,7 @@ func withoutURL(err error) error {
 	return err
 }
 
-// maxErrorBytes of a refusal's body are read: it may come from a program that is not millrace.
+// maxErrorBytes is the most that is read of a refusal: it may come from a program that is not millrace.
 const maxErrorBytes = 1 << 20
 
 func refusal(answer *http.Response) error {

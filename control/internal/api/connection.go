@@ -10,8 +10,8 @@ import (
 	"github.com/valyala/fastjson"
 )
 
-// Connection is a line of GET /connections. ExpiresMs is nil if the connection never expires; the
-// fields of the reply direction are zero if replies are not translated.
+// Connection is a line of the answer to GET /connections. ExpiresMs is nil if the connection never
+// expires; the fields of the reply direction are zero if replies are not translated.
 type Connection struct {
 	Protocol        string
 	Source          netip.Addr
@@ -31,8 +31,8 @@ type Connection struct {
 	ReplyDestinationPort uint16
 }
 
-// EachConnection calls take for each line, and returns the first error of take. It reads one line at a
-// time, and reuses the Connection after take has returned.
+// EachConnection calls take for each line, until take returns an error, and returns that error or its
+// own. It reads one line at a time, and reuses the Connection after take has returned.
 func EachConnection(lines io.Reader, take func(*Connection) error) error {
 	reader := bufio.NewReaderSize(lines, 1<<16)
 	var parser fastjson.Parser

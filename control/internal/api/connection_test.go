@@ -51,7 +51,7 @@ func TestEachConnectionEnds(t *testing.T) {
 
 func TestBrokenLines(t *testing.T) {
 	for _, broken := range []string{
-		line[:len(line)-1], // cut short behind the object
+		line[:len(line)-1], // without the end of the line
 		line[:40],
 		"\n", "7\n", "[]\n", "null\n",
 		strings.Replace(line, `6000`, `70000`, 1),

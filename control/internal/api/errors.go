@@ -28,7 +28,7 @@ func (u *Unreachable) Error() string {
 	return fmt.Sprintf("%s: %s", u.Socket, u.advice())
 }
 
-// isAnothers returns true if this user's default socket was asked for, and root's socket is there.
+// isAnothers returns true if socket is this user's default one and not root's, and root's socket exists.
 func isAnothers(socket, roots string) bool {
 	_, err := os.Stat(roots)
 	return err == nil && socket == DefaultSocket() && socket != roots
@@ -43,7 +43,7 @@ func (u *Unreachable) advice() string {
 	case errors.Is(u.Err, fs.ErrPermission):
 		return "permission denied: only the user that runs millrace may open it; run millctl as that user, or with sudo"
 	case errors.Is(u.Err, syscall.ECONNREFUSED):
-		return "no process listens there: the millrace that made it has ended; start it again, or name another with --socket"
+		return "no process listens there: the millrace that made the socket has ended; start millrace again, or give another path with --socket"
 	}
 	return "cannot be opened: " + u.Err.Error() + "; give another path with --socket"
 }

@@ -7,15 +7,15 @@ import "net/url"
 // names of states are checked here, so that the message can list them.
 var FilterKeys = []struct{ Key, Type, Meaning string }{
 	{"protocol", "NAME", "tcp, udp, sctp, icmp, icmpv6, or a number"},
-	{"source", "ADDRESS", "where the connection came from: an address, address:port, or a prefix, as 192.0.2.0/24"},
-	{"source_port", "PORT", "its source port; for ICMP the identifier"},
-	{"destination", "ADDRESS", "where it went, before anything was rewritten: an address, address:port, or a prefix"},
-	{"destination_port", "PORT", "its destination port"},
-	{"state", "STATE", "as the list names them: established, syn_sent, udp_stream, ..."},
-	{"backend", "BACKEND", "the backend that serves it: an address, or address:port"},
+	{"source", "ADDRESS", "source of the connection: an address, address:port, or a prefix, as 192.0.2.0/24"},
+	{"source_port", "PORT", "source port of the connection; for ICMP the identifier"},
+	{"destination", "ADDRESS", "destination before it is rewritten: an address, address:port, or a prefix"},
+	{"destination_port", "PORT", "destination port before it is rewritten"},
+	{"state", "STATE", "state of the connection: established, syn_sent, udp_stream, ..."},
+	{"backend", "BACKEND", "backend of the connection: an address, or address:port"},
 }
 
-// States are the names of connections' states, as docs/states.md has them.
+// States are the names of the states of connections (docs/states.md).
 var States = []string{"syn_sent", "syn_sent2", "syn_received", "established", "fin_wait", "close_wait", "last_ack", "time_wait",
 	"closed", "midstream", "udp_unreplied", "udp", "udp_stream", "sctp_unreplied", "sctp", "icmp_unreplied", "icmp",
 	"other_unreplied", "other"}

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The states must be those of src/conntrack/state.h, where some names stand twice in a row.
+// The states must be those of src/conntrack/state.h. There some names stand twice in a row.
 func TestStatesAreMillraces(t *testing.T) {
 	text, err := os.ReadFile("../../../src/conntrack/state.h")
 	if err != nil {

@@ -17,7 +17,7 @@ func (c Counts) Sum() (sum uint64) {
 	return sum
 }
 
-// Stats is the answer to GET /stats without the part of millrace's function. Everything counts since
+// Stats is the answer to GET /stats without the parts of the configured function. Counters count since
 // millrace started.
 type Stats struct {
 	Version     string
@@ -32,8 +32,8 @@ type Stats struct {
 	Warnings    []string
 }
 
-// Packets counts packets by their verdicts. While no packet flows: in + generated = out + dropped +
-// consumed + held.
+// Packets counts packets by their verdicts. While no packet is in flight: in + generated = out +
+// dropped + consumed + held.
 type Packets struct {
 	In, Out             uint64
 	BytesIn             uint64 `json:"bytes_in"`
@@ -58,7 +58,7 @@ type Connections struct {
 	ResetsIgnored uint64 `json:"resets_ignored"`
 }
 
-// Table is the configuration and the memory of all workers' tables together.
+// Table has the configuration of the tables, and the memory of all workers' tables together.
 type Table struct {
 	Scheme, Sharing string
 	Capacity        uint64
@@ -74,7 +74,7 @@ type Worker struct {
 	Share       float64
 	Connections uint64
 	NsPerPacket float64 `json:"ns_per_packet"`
-	Waited      float64 // the part of its time since the start in which it waited, 0 to 1
+	Waited      float64 // the share of the time since the start in which the worker waited, 0 to 1
 	WaitedNs    uint64  `json:"waited_ns"`
 }
 
@@ -89,21 +89,21 @@ type Port struct {
 	Kernel          *KernelSide
 }
 
-// Rival is a station on a port's link that answers for a virtual address, too. Neighbour is the address of the
+// Rival is another station on a port's link that answers for a virtual address. Neighbour is the address of the
 // backend or router with the same MAC; nil if there is none.
 type Rival struct {
 	Address, Mac string
 	Neighbour    *string
 }
 
-// KernelSide counts the frames on the kernel's interface beside a port: those that the kernel got, those that it sent,
-// those that found no room on the way to it, and those that it sent although they are longer than the port's MTU.
+// KernelSide counts the frames on the kernel's interface beside a port: Given to the kernel, Taken from the kernel, Full
+// that found no room on their way to the kernel, and TooLong that the kernel sent beyond the port's MTU.
 type KernelSide struct {
 	Interface          string
 	Given, Taken, Full uint64
 	TooLong            uint64   `json:"too_long"`
 	Gone               bool     // the interface was deleted
-	Foreign            []string // addresses of the interface that millrace has not given it
+	Foreign            []string // addresses that another program has given the interface
 }
 
 // Tuple has the source and the destination of a packet.
@@ -147,15 +147,15 @@ type Reloaded struct {
 	Warnings           []string
 }
 
-// Shards is the answer to GET /shards. The list is empty if each worker serves the packets that it receives.
+// Shards is the answer to GET /shards. The list is empty if workers share tables, so that there are no shards.
 type Shards struct {
 	Workers int     `json:"workers"`
-	InUse   int     `json:"in_use"` // the number of workers, from the first on, that are to have shards
-	Level   bool    `json:"level"`  // shards may move, and move by themselves to idle workers
+	InUse   int     `json:"in_use"` // the number of workers, from worker 0 on, that are to have shards
+	Level   bool    `json:"level"`  // shards may be moved, and move by themselves to idle workers
 	Shards  []Shard `json:"shards"`
 }
 
-// Shard is an entry of the indirection table.
+// Shard is an entry of the indirection table from hash to worker.
 type Shard struct {
 	Shard   int    `json:"shard"`
 	Worker  int    `json:"worker"`

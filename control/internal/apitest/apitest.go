@@ -21,7 +21,7 @@ type Server struct {
 	asked   []Request
 }
 
-// Request is a recorded request: What is "GET /stats", Query is decoded, Raw is the query as it came.
+// Request is a recorded request: What is "GET /stats", Raw is the query as received, Query the decoded query.
 type Request struct {
 	What  string
 	Query url.Values
@@ -42,7 +42,7 @@ func New(t testing.TB) *Server {
 	return s
 }
 
-// Listen starts the server, and returns a function that stops it. It may be called again after that.
+// Listen starts the server, and returns a function that stops it. After a stop, Listen may be called again.
 func (s *Server) Listen(t testing.TB) (stop func()) {
 	t.Helper()
 	listener, err := net.Listen("unix", s.Socket)
@@ -57,7 +57,7 @@ func (s *Server) Listen(t testing.TB) (stop func()) {
 	return server.Close
 }
 
-// On sets the answer to a request, as "GET /stats".
+// On sets the answer to a request such as "GET /stats".
 func (s *Server) On(what string, answer http.HandlerFunc) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()

@@ -10,7 +10,7 @@ import (
 	"millrace/control/internal/api"
 )
 
-// Client asks a millrace that has the function balance. Several goroutines may use it at once.
+// Client sends requests to a millrace that has the function balance. Several goroutines may use it at once.
 type Client struct{ *api.Client }
 
 // New returns a client. Each of its requests opens a connection of its own.
@@ -34,8 +34,8 @@ func (c *Client) Services(ctx context.Context) (services []Service, err error) {
 	return services, err
 }
 
-// Mark is POST /drain or POST /health, by name: it sets "drained" or "healthy" of a backend to value, in that service
-// or, if service is empty, in all. It returns how many backends matched.
+// Mark is POST /drain if name is "drain", and POST /health if it is "health". It sets "drained" or "healthy" of a backend
+// to value, in the given service or, if service is empty, in all services. It returns in how many services that was.
 func (c *Client) Mark(ctx context.Context, name, service, backend string, value bool) (int64, error) {
 	query := url.Values{"backend": {backend}}
 	if service != "" {

@@ -25,8 +25,8 @@ type ServiceStats struct {
 	Stateless                    uint64
 }
 
-// BackendStats has the counters of one backend of one service. Established counts its live connections that have proved
-// to be real.
+// BackendStats has the counters of one backend of one service. Established counts the live connections that were proved
+// to be real and that neither side has ended.
 type BackendStats struct {
 	Address, Service  string
 	Weight            uint64
@@ -48,7 +48,7 @@ type Service struct {
 	Backends []Backend
 }
 
-// Health is how a service's backends are checked. Port is 0, and Host empty, if they are not configured.
+// Health describes how a service's backends are checked. Port is 0, and Host empty, if they are not configured.
 type Health struct {
 	Check      string
 	Path       string

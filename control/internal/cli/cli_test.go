@@ -100,7 +100,7 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// A value that millrace refuses (400) gives the exit status of a wrong command line; its other refusals give 1.
+// If millrace refuses a value (400), the exit status is that of a wrong command line; after other refusals it is 1.
 func TestWhoseMistakeItIs(t *testing.T) {
 	server := apitest.New(t)
 	for _, c := range []struct{ httpStatus, status int }{{400, wrongUsage}, {404, failed}, {409, failed}, {422, failed}} {
@@ -134,8 +134,8 @@ func TestWrongCommandLines(t *testing.T) {
 			`destination: "10.0.0.2" is no address with a port: give one as 192.0.2.1:80 or [2001:db8::1]:80`},
 		{[]string{"explain", "tcp", "10.0.0.1:80", "2001:db8::1]:80"},
 			`destination: "2001:db8::1]:80" is no address with a port: give one as 192.0.2.1:80 or [2001:db8::1]:80`},
-		{[]string{"kill"}, "which connections: give a filter, as --backend 10.0.0.1:8000, or --all"},
-		{[]string{"kill", "--state", ""}, `invalid argument "" for "--state" flag: it is empty: give a value, or leave the option out (millctl kill --help shows what there is)`},
+		{[]string{"kill"}, "no connections are selected: give a filter, as --backend 10.0.0.1:8000, or --all"},
+		{[]string{"kill", "--state", ""}, `invalid argument "" for "--state" flag: the value is empty: give a value, or leave the option out (millctl kill --help shows what there is)`},
 		{[]string{"kill", "--all", "--protocol", "tcp"}, "--all and a filter contradict each other: give one of them"},
 		{[]string{"connections", "--format", "xml"}, "--format xml is unknown: give table, json or conntrack"},
 		{[]string{"connections", "--state", "sleeping"}, "--state sleeping is unknown: give one of " + strings.Join(api.States, ", ")},
@@ -196,7 +196,7 @@ func TestSocketsThatDoNotOpen(t *testing.T) {
 	}
 	for socket, advice := range map[string]string{
 		missing: "no such socket: is millrace running? `millrace run` makes it; give another path with --socket",
-		dead:    "no process listens there: the millrace that made it has ended; start it again, or name another with --socket",
+		dead:    "no process listens there: the millrace that made the socket has ended; start millrace again, or give another path with --socket",
 	} {
 		for _, command := range [][]string{{"stats"}, {"connections"}, {"reload"}, {"health"}} {
 			expect(t, run(t, socket, command...), result{unopened, "", "millctl: " + socket + ": " + advice + "\n"})

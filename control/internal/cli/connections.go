@@ -13,7 +13,7 @@ import (
 	"millrace/control/internal/conntrack"
 )
 
-// listFormats has a function for each format, which writes the list as it arrives and holds back few rows.
+// listFormats has a function for each format. The function writes the list while it arrives, and holds back few rows.
 var listFormats = map[string]func(io.Writer, io.Reader) error{
 	"table":     listTable,
 	"json":      listJSON,
@@ -25,11 +25,12 @@ func (a *app) connections() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "connections [FILTER...] [--format table|json|conntrack]",
 		Short: "List the live connections, all or some of them",
-		Long: `Lists the live connections as millrace walks its tables: a connection that begins, ends
+		Long: `Lists the live connections while millrace visits its tables: a connection that begins, ends
 or moves to another worker meanwhile may be missing, or be listed twice. A connection
 is listed if it matches all the given parts of the filter.
 
-Formats: table; json, an object a line; conntrack, as "conntrack -L" lists the kernel's.`,
+Formats: table; json, with an object on each line; conntrack, the format in which
+"conntrack -L" lists the kernel's connections.`,
 		Example: `  millctl connections --source 198.51.100.0/24 --protocol tcp
   millctl connections --backend 10.0.0.1:8000 --format json | wc -l
   millctl connections --format conntrack | grep UNREPLIED`,
@@ -86,7 +87,7 @@ func listTable(out io.Writer, body io.Reader) error {
 	return first(err, t.flush())
 }
 
-// end returns an address with its port, or without if the port is 0.
+// end returns an address with its port, or the address alone if the port is 0.
 func end(of netip.AddrPort) string {
 	if of.Port() == 0 {
 		return of.Addr().String()

@@ -8,10 +8,10 @@ func (a *app) drain() *cobra.Command {
 		Use:   "drain BACKEND [--service SERVICE] [--undo]",
 		Short: "Give a backend no new connections",
 		Long: `Gives a backend no new connections, in every service that has it or in one; its connections
-go on. Until --undo, or until millrace ends; a reload does not change it.
-BACKEND is what "millctl stats" shows: 10.0.0.1:8000, or without a port 10.0.0.1.`,
+go on. The drain lasts until --undo, or until millrace ends; a reload does not change it.
+BACKEND is the name that "millctl stats" shows: 10.0.0.1:8000, or 10.0.0.1 without a port.`,
 		Example: `  millctl drain 10.0.0.1:8000
-  millctl connections --backend 10.0.0.1:8000   # those that it still has
+  millctl connections --backend 10.0.0.1:8000   # its remaining connections
   millctl drain 10.0.0.1:8000 --undo`,
 		Args: exactly("BACKEND"),
 		RunE: func(command *cobra.Command, args []string) error {
@@ -27,7 +27,7 @@ BACKEND is what "millctl stats" shows: 10.0.0.1:8000, or without a port 10.0.0.1
 			return nil
 		},
 	}
-	command.Flags().Var(text{&service, "SERVICE"}, "service", "only in this one, as 203.0.113.10:80/tcp")
-	command.Flags().BoolVar(&undo, "undo", false, "give it new connections again")
+	command.Flags().Var(text{&service, "SERVICE"}, "service", "drain only in this service, as 203.0.113.10:80/tcp")
+	command.Flags().BoolVar(&undo, "undo", false, "give the backend new connections again")
 	return command
 }

@@ -18,8 +18,8 @@ func (a *app) explain() *cobra.Command {
 		Short: "Say what would become of a packet, and why",
 		Long: `Says what would become of a packet between these two ends: which worker it goes to,
 which service and backend it gets, or why it is dropped. Nothing is sent, and nothing
-changes. IPv6 addresses stand in brackets before a port. Where a protocol has no ports
-they are left out; an ICMP query has its identifier for both.`,
+changes. IPv6 addresses stand in brackets before a port. Leave the ports out for a
+protocol that has none; for an ICMP query give its identifier as both ports.`,
 		Example: `  millctl explain tcp 198.51.100.7:40000 203.0.113.10:80
   millctl explain udp '[2001:db8::7]:53124' '[2001:db8:10::]:53'`,
 		Args: exactly("PROTOCOL", "SOURCE:PORT", "DESTINATION:PORT"),
@@ -38,7 +38,7 @@ they are left out; an ICMP query has its identifier for both.`,
 	}
 }
 
-// exactly returns a check that there are as many arguments as names; its error names them.
+// exactly returns a check that there are as many arguments as names. Its error has the names.
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) == len(names) {
@@ -64,7 +64,7 @@ func flowOf(protocol, source, destination string) (url.Values, error) {
 
 var hasPorts = map[string]bool{"tcp": true, "udp": true, "sctp": true}
 
-// parseEnd reads an address with a port, or without: the port is then 0.
+// parseEnd reads an address with a port, or an address alone: the port is then 0.
 func parseEnd(text string) (netip.AddrPort, error) {
 	if address, err := netip.ParseAddr(text); err == nil {
 		return netip.AddrPortFrom(address, 0), nil

@@ -17,7 +17,7 @@ func (a *app) exporter() *cobra.Command {
 		Use:   "exporter [--listen ADDRESS:PORT]",
 		Short: "Serve the statistics to Prometheus",
 		Long: `Serves millrace's statistics at /metrics, for Prometheus. They are read at each scrape;
-while millrace does not answer, only millrace_up is there, and is 0. Runs until it is ended.`,
+while millrace does not answer, the only metric is millrace_up 0. Runs until it is interrupted.`,
 		Example: `  millctl exporter --listen '[::]:9645'
   curl http://127.0.0.1:9645/metrics`,
 		Args: cobra.NoArgs,
@@ -30,7 +30,7 @@ while millrace does not answer, only millrace_up is there, and is 0. Runs until 
 			return serve(command.Context(), listener, exporter.Handler(a.client()))
 		},
 	}
-	command.Flags().Var(text{&listen, "ADDRESS:PORT"}, "listen", "where to serve")
+	command.Flags().Var(text{&listen, "ADDRESS:PORT"}, "listen", "address and port to serve at")
 	return command
 }
 

@@ -10,8 +10,8 @@ import (
 	"millrace/control/internal/api"
 )
 
-// filterFlags adds a flag for each part of a FILTER to the command. It returns a function that gives the
-// parts on the command line, to be called once that was parsed.
+// filterFlags adds a flag for each part of a FILTER to the command. It returns a function that returns the
+// given parts; that function may be called once the command line was parsed.
 func filterFlags(command *cobra.Command) func() (api.Filter, error) {
 	values := make([]string, len(api.FilterKeys))
 	for i, part := range api.FilterKeys {
@@ -31,8 +31,8 @@ func filterFlags(command *cobra.Command) func() (api.Filter, error) {
 
 func flagName(key string) string { return strings.ReplaceAll(key, "_", "-") }
 
-// tidy puts names in lower case, and splits address:port, as lists show it, in two parts. It returns an
-// error if the state is unknown, or a port is given twice.
+// tidy puts names in lower case, and splits the value address:port of one part into two parts. It returns
+// an error if the state is unknown, or a port is given twice.
 func tidy(filter api.Filter) error {
 	for _, key := range []string{"protocol", "state"} {
 		if filter.Has(key) {

@@ -9,11 +9,12 @@ import (
 func (a *app) health() *cobra.Command {
 	return &cobra.Command{
 		Use:   "health",
-		Short: "Check the backends, and tell millrace which are healthy",
-		Long: `Checks every backend of each service that has "health" in its configuration, and tells
-millrace when one falls or rises: after "fall" failures, or "rise" good checks, in a row.
-Runs until it is ended. Takes up changes of the configuration, and tells a restarted
-millrace the states again. When it ends, millrace keeps the states.
+		Short: "Check the backends, and report to millrace which are healthy",
+		Long: `Checks every backend of each service that has "health" in its configuration, and reports
+to millrace when a backend becomes unhealthy, after "fall" failures in a row, or healthy,
+after "rise" good checks in a row. Runs until it is interrupted. Follows changes of the
+configuration, and reports the states again to a restarted millrace. When "millctl health"
+ends, millrace keeps the states.
 
 Checks go from this machine through the kernel's network, not through millrace:
   tcp    the connection is accepted

@@ -7,10 +7,10 @@ func (a *app) kill() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "kill FILTER... | --all",
 		Short: "End connections",
-		Long: `Ends the connections that match: their entries are forgotten. Both ends of a TCP
-connection get a RST, unless --silent is given; ends of other protocols get nothing. The next packet
-begins another connection, which may get another backend. All parts of the filter must hold;
-"millctl connections" with the same filter lists the connections that match.`,
+		Long: `Ends the connections that match: removes their entries. Both ends of a TCP connection
+get a RST, unless --silent is given; the ends of other connections get nothing. The next
+packet begins another connection, which may get another backend. A connection must match
+all parts of the filter; "millctl connections" with the same filter lists these connections.`,
 		Example: `  millctl kill --backend 10.0.0.1:8000
   millctl kill --source 198.51.100.7 --state midstream`,
 		Args: cobra.NoArgs,
@@ -26,7 +26,7 @@ begins another connection, which may get another backend. All parts of the filte
 		case all && len(query) > 0:
 			return usage("--all and a filter contradict each other: give one of them")
 		case !all && len(query) == 0:
-			return usage("which connections: give a filter, as --backend 10.0.0.1:8000, or --all")
+			return usage("no connections are selected: give a filter, as --backend 10.0.0.1:8000, or --all")
 		case all:
 			query.Set("all", "true")
 		}

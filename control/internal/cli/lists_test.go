@@ -23,7 +23,7 @@ func TestStats(t *testing.T) {
 	expect(t, run(t, server.Socket, "stats", "--json"), result{done, testdata(t, "stats.json"), ""})
 }
 
-// Packets that millrace generates count as out, so that more may leave than come.
+// Packets that millrace generates count as out, so out may be greater than in.
 func TestMoreOutThanIn(t *testing.T) {
 	server := apitest.New(t)
 	server.On("GET /stats", apitest.Text(200, `{"packets": {"in": 10, "out": 12, "generated": 2}}`))
@@ -86,8 +86,8 @@ func TestNoConnections(t *testing.T) {
 		result{done, "protocol  source  destination  state  idle  expires in  worker  backend\n", ""})
 }
 
-// A list is printed as it arrives: its first lines are printed before its last have come, and only a few
-// rows are held back.
+// A list is printed while it arrives: its first lines are printed before its last lines have arrived, and
+// only a few rows are held back.
 func TestListsAreStreams(t *testing.T) {
 	line := strings.SplitAfterN(testdata(t, "connections.jsonl"), "\n", 2)[0]
 	const sent = 50_000
@@ -163,7 +163,7 @@ func TestTopShowsWhatChanged(t *testing.T) {
 	golden(t, "top.txt", rates{&before, &after, 2}.screen(style{}.bold))
 }
 
-// With --once top prints the same lines for one interval, also without a terminal.
+// With --once, top prints its lines for one interval, also without a terminal.
 func TestTopOnce(t *testing.T) {
 	server := apitest.New(t)
 	server.On("GET /stats", apitest.Text(200, testdata(t, "stats.json")))

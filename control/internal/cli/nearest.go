@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// noCommand returns an error if there is a word, as no command has that name; the error names the nearest
-// command.
+// noCommand returns an error if there is an argument: cobra calls it only if no command has that name. The
+// error names the nearest command.
 func noCommand(root *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -50,8 +50,8 @@ func hint(dashes, name string, known []string) string {
 	return ": the nearest is " + dashes + nearest
 }
 
-// nearestOf returns the known name with the fewest letters changed, two at most; a name that begins with
-// the given one counts as one change. Returns "" if there is none.
+// nearestOf returns the known name at the smallest distance from `name`, two at most. A known name that
+// begins with `name` counts as one at distance 1. Returns "" if no known name is near enough.
 func nearestOf(name string, known []string) (nearest string) {
 	least := 3
 	for _, one := range known {
@@ -66,7 +66,7 @@ func nearestOf(name string, known []string) (nearest string) {
 	return nearest
 }
 
-// distance returns the Levenshtein distance: the number of letters to insert, delete or replace.
+// distance returns the Levenshtein distance: the least number of letters to insert, delete or replace.
 func distance(from, to string) int {
 	row := make([]int, len(to)+1)
 	for j := range row {

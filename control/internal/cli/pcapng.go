@@ -7,7 +7,7 @@ import (
 	"io"
 )
 
-// pcapng (draft-ietf-opsawg-pcapng): a file is a sequence of blocks. Each begins with its type and its
+// A pcapng file (draft-ietf-opsawg-pcapng) is a sequence of blocks. A block begins with its type and its
 // length, and ends with its length again. A magic number in the section header shows the byte order.
 const (
 	sectionHeader       = 0x0A0D0D0A // the same in both byte orders
@@ -15,11 +15,11 @@ const (
 	enhancedPacket      = 6
 	byteOrderMagic      = 0x1A2B3C4D
 	blockHead           = 12      // bytes: type, length, and the first word of the body
-	maxBlock            = 1 << 20 // bytes: more than any packet has
+	maxBlock            = 1 << 20 // bytes: larger than the block of any packet
 )
 
 // copyBlocks copies whole blocks only, so that the output is a valid capture wherever the input ends. It
-// returns how many packets the blocks held, and how many more were lost according to their statistics.
+// returns how many packets the blocks held, and how many more were lost by the capture's own statistics.
 func copyBlocks(out io.Writer, in io.Reader) (packets, lost uint64, err error) {
 	var order binary.ByteOrder = binary.LittleEndian
 	block := make([]byte, blockHead, maxBlock)
@@ -69,7 +69,7 @@ func orderOf(section []byte) binary.ByteOrder {
 	return binary.LittleEndian
 }
 
-// endOf returns nil for the end of the input between two blocks, and an error for any other.
+// endOf returns nil if the input ends between two blocks, and an error if it ends within a block.
 func endOf(err error) error {
 	if errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil

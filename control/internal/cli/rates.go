@@ -11,7 +11,7 @@ import (
 )
 
 // rates are the changes between two readings of the statistics, per second. They need neither clock nor
-// screen: top.go has those.
+// terminal: top.go has both.
 type rates struct {
 	before, after *balance.Stats
 	seconds       float64
@@ -35,7 +35,7 @@ func perSecond(rate float64) string {
 
 func (r rates) text(before, after uint64) string { return perSecond(r.rate(before, after)) }
 
-// screen returns the whole view, however many lines it has.
+// screen returns all lines of the view.
 func (r rates) screen(bold func(string) string) string {
 	var out bytes.Buffer
 	r.head(&out)
@@ -63,7 +63,7 @@ func (r rates) head(out *bytes.Buffer) {
 
 func (r rates) workers(t *table) {
 	t.columns(">worker", ">packets/s", ">share", ">connections/s", ">busy")
-	workers := make([]api.Worker, len(r.after.Workers)) // at the first reading
+	workers := make([]api.Worker, len(r.after.Workers)) // of the first reading
 	copy(workers, r.before.Workers)
 	var all float64
 	for n, w := range r.after.Workers {

@@ -14,9 +14,10 @@ func (a *app) reload() *cobra.Command {
 	return &cobra.Command{
 		Use:   "reload",
 		Short: "Make millrace read its configuration again",
-		Long: `Makes millrace read its configuration file again. Tracked connections keep their backends.
-If the file is wrong, or changes settings that cannot change while millrace runs, every
-problem is shown and nothing changes.`,
+		Long: `Makes millrace read its configuration file again. Connections keep their backends, except
+some of backends that are no longer listed (docs/balance.md). If the file is wrong, or
+changes settings that cannot change while millrace runs, every problem is shown and
+nothing changes.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			now, err := a.client().Reload(command.Context())

@@ -1,7 +1,7 @@
 // Package cli is millctl's command line: each subcommand is a file of its own.
 //
-// Run is the only function that other packages call. It writes to the two given writers only; live views
-// and colours need the first to be a terminal.
+// Run is the only function that other packages call. It writes only to the two given writers; live views
+// and bold text appear only if the first writer is a terminal.
 package cli
 
 import (
@@ -24,7 +24,7 @@ type app struct {
 	socket string
 	out    *sink
 	err    io.Writer
-	// started is true once the command line was found right: later errors are not errors of usage.
+	// started is true once cobra has accepted the command line: later errors are not errors of usage.
 	started bool
 }
 

@@ -17,10 +17,10 @@ func (a *app) shards() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "shards [--json]",
 		Short: "Show the shards of each worker, and how busy they are",
-		Long: `Shows each worker with the packets so far of its present shards, and below the shards
-that had packets, the busiest first. A shard is an entry of the indirection table with
-all connections that have it by their hash. With spread.level = true shards move from
-busy workers to idle ones.`,
+		Long: `Shows each worker with the packets that its present shards have had so far, and below that
+the shards that have had packets or moves, the busiest first. A shard is an entry of the
+indirection table from hash to worker, with all connections whose hash selects that entry.
+With spread.level = true shards move from busy workers to idle ones.`,
 		Example: `  millctl shards
   millctl shards --json | jq '.shards[] | select(.moves > 0)'
   millctl shards move 17 1`,
@@ -46,13 +46,13 @@ func (a *app) moveShard() *cobra.Command {
 		Use:   "move SHARD WORKER",
 		Short: "Give a shard to a worker",
 		Long: `Moves a shard, with its connections, to a worker, while packets flow. Needs
-spread.level = true, with which it may also move on by itself.`,
+spread.level = true; millrace may then also move the shard on by itself.`,
 		Example: `  millctl shards move 17 1`,
 		Args:    exactly("SHARD", "WORKER"),
 		RunE: func(command *cobra.Command, args []string) error {
 			for i, name := range []string{"SHARD", "WORKER"} {
 				if _, err := strconv.ParseUint(args[i], 10, 16); err != nil {
-					return usage("%s: %q is no number: millctl shards lists them", name, args[i])
+					return usage("%s: %q is no number: millctl shards lists shards and workers", name, args[i])
 				}
 			}
 			moved, err := a.client().MoveShard(command.Context(), args[0], args[1])

@@ -10,8 +10,8 @@ import (
 	"millrace/control/internal/balance"
 )
 
-// showStats prints the statistics. The services say why a backend gets no new connections, which the
-// statistics do not.
+// showStats prints the statistics. `services` says why a backend gets no new connections; the statistics
+// do not have that.
 func showStats(out io.Writer, s *balance.Stats, services []balance.Service) {
 	why := map[[2]string]string{}
 	for _, service := range services {
@@ -40,7 +40,7 @@ func showPackets(out io.Writer, p *api.Packets) {
 	t := newTable(out, "", "packets", ">count", ">of in", "")
 	row := func(name string, n uint64, what string) {
 		of := share(n, p.In)
-		if n > p.In { // packets out include generated ones
+		if n > p.In { // "out" includes generated packets
 			of = ""
 		}
 		t.row(name, grouped(n), of, what)
@@ -68,7 +68,7 @@ func showPackets(out io.Writer, p *api.Packets) {
 	t.flush()
 }
 
-// why returns more about a reason that points at a mistake in another machine's configuration.
+// why returns an explanation of a reason that may be due to another machine's configuration, or "".
 func why(reason string) string {
 	if reason != "martian_source" {
 		return ""
@@ -144,7 +144,7 @@ func backendsOf(service balance.ServiceStats, all []balance.BackendStats) (own [
 	return own
 }
 
-// describe returns a line as "203.0.113.10:80/tcp (maglev, dsr), 12 established, 3 without a backend".
+// describe returns a line such as "203.0.113.10:80/tcp (maglev, dsr), 12 established, 3 without a backend".
 func describe(s balance.ServiceStats) string {
 	forward := ""
 	if s.Forward != "" && s.Forward != "nat" {
@@ -204,8 +204,8 @@ func showPorts(out io.Writer, ports []api.Port) {
 	}
 }
 
-// rivalry returns a line about a station that answers for an address of millrace's. If an address of the
-// station is known, the line adds what to do.
+// rivalry returns a line about another station that answers for a virtual address. If an address of the
+// station is known, the line also says what to do.
 func rivalry(r api.Rival) string {
 	const what = "%s answers for %s, too, so clients may pass millrace by"
 	if r.Neighbour == nil {

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// table prints rows in columns. A long list is printed as it arrives: at most heldBack rows are held
-// back to find the widths of columns, which only grow.
+// table prints rows in columns. It prints a long list while the list arrives: it holds back at most
+// heldBack rows to find the widths of the columns. Widths never shrink.
 type table struct {
 	out     io.Writer
 	heads   []string
@@ -21,8 +21,7 @@ type table struct {
 
 const heldBack = 256 // rows
 
-// newTable returns a table that prints to out. A head that begins with ">" makes its column aligned to
-// the right.
+// newTable returns a table that prints to out. A head that begins with ">" aligns its column to the right.
 func newTable(out io.Writer, indent string, heads ...string) *table {
 	t := &table{out: out, indent: indent}
 	t.columns(heads...)
@@ -48,8 +47,7 @@ func (t *table) row(cells ...string) error {
 	return t.flush()
 }
 
-// flush prints the rows that were held back. The first time it prints the heads before them, also if
-// there are no rows.
+// flush prints the rows that were held back, and before them, in the first call, the heads of the columns.
 func (t *table) flush() error {
 	return t.writeTo(t.out, styleOf(t.out).bold)
 }

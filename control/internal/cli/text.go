@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// grouped returns 1234567 as "1,234,567".
+// grouped returns a number with commas: "1,234,567".
 func grouped(n uint64) string {
 	digits := strconv.FormatUint(n, 10)
 	for at := len(digits) - 3; at > 0; at -= 3 {
@@ -23,7 +23,7 @@ func share(part, whole uint64) string {
 	return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(whole))
 }
 
-// count returns "1 backend", "2 backends".
+// count returns a number with its noun: "1 backend", "2 backends".
 func count(n uint64, what string) string {
 	if n != 1 {
 		what += "s"
@@ -31,7 +31,7 @@ func count(n uint64, what string) string {
 	return grouped(n) + " " + what
 }
 
-// seconds returns milliseconds as "7.4 s", and from ten minutes on as "2h4m0s".
+// seconds returns a time in milliseconds as "7.4 s", and from ten minutes on as "2h4m0s".
 func seconds(ms uint64) string {
 	if ms < 600_000 {
 		return fmt.Sprintf("%.1f s", float64(ms)/1000)

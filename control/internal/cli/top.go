@@ -22,10 +22,10 @@ func (a *app) top() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "top [--interval TIME] [--once]",
 		Short: "Watch the rates: by worker, service, backend and reason of drops",
-		Long: `Shows, and keeps showing, what happens a second: by worker, service, backend
-(the busiest first) and reason of drops. q or Ctrl-C ends it. Needs a terminal,
-but for --once, which prints the rates of one interval. For programs there is
-"millctl stats --json", whose counters grow, and "millctl exporter".`,
+		Long: `Shows the rates of the last second, and updates them: by worker, service, backend (the
+busiest first) and reason of drops. q or Ctrl-C ends it. Needs a terminal, unless --once
+is given, which prints the rates of one interval and ends. For other programs there are
+"millctl stats --json", with counters since the start, and "millctl exporter".`,
 		Example: `  millctl top --interval 5s
   millctl top --once | grep hop_limit`,
 		Args: cobra.NoArgs,
@@ -42,7 +42,7 @@ but for --once, which prints the rates of one interval. For programs there is
 			return watch(ctx, a.client(), out, interval)
 		},
 	}
-	command.Flags().Var(period{&interval}, "interval", "read every TIME, as 500ms or 2s")
+	command.Flags().Var(period{&interval}, "interval", "time between two readings, as 500ms or 2s")
 	command.Flags().BoolVar(&once, "once", false, "print the rates of one interval, and end")
 	return command
 }
@@ -69,7 +69,7 @@ func (a *app) showOnce(ctx context.Context, interval time.Duration) error {
 var errInterrupted = errors.New("interrupted")
 
 // Escape sequences of the terminal. enterScreen switches to the alternate screen, hides the cursor, and
-// makes long lines be cut instead of wrapped.
+// makes the terminal cut long lines instead of wrapping them.
 const (
 	enterScreen = "\x1b[?1049h\x1b[?25l\x1b[?7l"
 	leaveScreen = "\x1b[?7h\x1b[?25h\x1b[?1049l"
@@ -89,7 +89,7 @@ func watch(ctx context.Context, client *balance.Client, out *os.File, interval t
 	switch {
 	case hasQuit.Load():
 		return nil
-	case ctx.Err() != nil: // err is then a consequence of the interrupt
+	case ctx.Err() != nil: // the interrupt has caused err
 		return errInterrupted
 	}
 	return err
@@ -148,7 +148,7 @@ func draw(out *os.File, view rates) {
 	lines := strings.Split(strings.TrimRight(view.screen(styleOf(out).bold), "\n"), "\n")
 	if _, height, err := term.GetSize(int(out.Fd())); err == nil && len(lines) >= height && height > 1 {
 		hidden := len(lines) - height + 2
-		lines = append(lines[:height-2], fmt.Sprintf("... %d lines more: a higher window shows them", hidden))
+		lines = append(lines[:height-2], fmt.Sprintf("... and %d more lines, in a higher window", hidden))
 	}
 	fmt.Fprint(out, home+strings.Join(lines, clearLine)+clearLine+clearRest)
 }

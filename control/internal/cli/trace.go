@@ -14,20 +14,20 @@ func (a *app) trace() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "trace [FILTER...] [--packets N] [--seconds N] [-w FILE]",
 		Short: "Capture packets as received and as sent, with their verdicts",
-		Long: `Captures packets inside millrace, as pcapng: each packet that matches as it was received
-and as it was sent, with its verdict as a comment. Ends after --packets or --seconds,
-whichever comes first; Ctrl-C ends it sooner and leaves a complete capture.`,
+		Long: `Captures packets inside millrace, as pcapng: each matching packet as it was received and
+as it was sent, with its verdict as a comment. Ends after --packets or --seconds, whichever
+comes first; Ctrl-C ends the trace sooner and leaves a valid capture.`,
 		Example: `  millctl trace --source 198.51.100.7 -w trace.pcapng
   millctl trace --protocol tcp --packets 20 | tshark -r -`,
 		Args: cobra.NoArgs,
 	}
 	filter := filterFlags(command)
-	command.Flags().Var(number{&packets}, "packets", "capture N at most")
-	command.Flags().Var(number{&seconds}, "seconds", "for N seconds at most")
-	command.Flags().VarP(text{&file, "FILE"}, "write", "w", "the file to write; - is standard output, which must be no terminal")
+	command.Flags().Var(number{&packets}, "packets", "capture N packets at most")
+	command.Flags().Var(number{&seconds}, "seconds", "capture for N seconds at most")
+	command.Flags().VarP(text{&file, "FILE"}, "write", "w", "the file to write; - is standard output, which must not be a terminal")
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		if _, is := terminal(a.out); is && file == "-" {
-			return usage("a capture is not for a terminal: give -w FILE, or pipe it, as into tshark -r -")
+			return usage("standard output is a terminal, and a capture is not text: give -w FILE, or pipe the capture, as into tshark -r -")
 		}
 		query, err := filter()
 		if err != nil {
@@ -45,8 +45,8 @@ whichever comes first; Ctrl-C ends it sooner and leaves a complete capture.`,
 	return command
 }
 
-// save writes the capture to a file, or to standard output for "-". It is called once millrace has
-// answered, so that a refused request leaves the file untouched.
+// save writes the capture to a file, or to standard output for "-". It is called only after millrace has
+// accepted the request, so that a refused request leaves the file untouched.
 func (a *app) save(path string, body io.Reader) error {
 	if path == "-" {
 		_, lost, err := copyBlocks(a.out, body)
@@ -68,6 +68,6 @@ func (a *app) save(path string, body io.Reader) error {
 
 func (a *app) warnOf(lost uint64) {
 	if lost > 0 {
-		fmt.Fprintf(a.err, "millctl: %s more came faster than they were taken, and are missing\n", count(lost, "packet"))
+		fmt.Fprintf(a.err, "millctl: warning: %s more matched, but came faster than millctl could read them, and are missing\n", count(lost, "packet"))
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"millrace/control/internal/apitest"
 )
 
-// capture returns a pcapng file with a section, an interface and that many packets, in that byte order.
+// capture returns a pcapng file with a section, an interface and `packets` packets, in the byte order `order`.
 func capture(order binary.ByteOrder, packets int) []byte {
 	var out bytes.Buffer
 	block := func(kind uint32, body ...uint32) {

@@ -11,18 +11,18 @@ import (
 	"millrace/control/internal/units"
 )
 
-// howLong is the time for the whole upgrade: the start of the new process and the end of the old one.
+// howLong is the time limit of the whole upgrade: the start of the new process and the end of the old one.
 const howLong = 3 * time.Minute
 
 func (a *app) upgrade() *cobra.Command {
 	return &cobra.Command{
 		Use:   "upgrade",
 		Short: "Replace the running millrace by the installed one, with all connections",
-		Long: `Starts the one of the systemd units millrace@a and millrace@b (examples/millrace@.service)
-that does not run: with the program and the configuration that are installed now, also
-with changes that a reload cannot make. It takes over all connections from the running
-unit, which then ends. If that was enabled, the new unit is enabled in its place. If
-anything fails before the new unit has taken over, the running unit goes on.`,
+		Long: `Of the systemd units millrace@a and millrace@b (examples/millrace@.service), starts the one
+that does not run, with the program and the configuration that are installed now; changes
+that a reload cannot make are allowed. The new unit takes over all connections from the
+running unit, which then ends. If the old unit was enabled, the new unit is enabled in
+its place. If a step fails before the new unit has taken over, the old unit goes on.`,
 		Example: `  sudo install build/release/cli/millrace /usr/local/bin/
   sudo millctl upgrade`,
 		Args: cobra.NoArgs,
@@ -91,8 +91,8 @@ func (u upgrade) find(ctx context.Context) (from, to units.Unit, err error) {
 	return from, to, fmt.Errorf("neither millrace@a nor millrace@b runs, so there is nothing to take over: systemctl start millrace@a")
 }
 
-// untilItServes waits until the unit's process has the control socket, which it takes over last. For a
-// unit of Type=notify that is so as soon as its start has succeeded.
+// untilItServes waits until the unit's process listens at the control socket, which it takes over last. A
+// unit of Type=notify does so as soon as its start has succeeded.
 func (u upgrade) untilItServes(ctx context.Context, to units.Unit) error {
 	for {
 		now, err := u.manager.Show(ctx, to.Name)
@@ -112,7 +112,8 @@ func (u upgrade) untilItServes(ctx context.Context, to units.Unit) error {
 }
 
 // givenUp stops the unit that failed to take over, so that systemd does not start it again, and returns
-// the error to report. If the running unit has ended meanwhile, the new unit is left to systemd.
+// the error to report. If the old unit has ended meanwhile, the new unit is not stopped, so that systemd
+// starts it again.
 func (u upgrade) givenUp(ctx context.Context, from, to units.Unit, why error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s did not take over: %w", to.Name, why)

@@ -10,14 +10,14 @@ import (
 	"millrace/control/internal/apitest"
 )
 
-// fakeUnits stands in for systemd: a program systemctl, which keeps the states of units in files.
+// fakeUnits stands in for systemd by a program systemctl, which keeps the states of units in files.
 type fakeUnits struct {
 	t      *testing.T
 	folder string
 }
 
-// systemctl is that program. Each unit has a file of properties; "start", "enable", ... run the script in
-// the file of that name, if there is one.
+// systemctl is the source of the program systemctl. Each unit has a file of properties; the commands
+// "start", "enable", ... run the script in the file with the command's name, if there is one.
 const systemctl = `#!/bin/sh
 cd "$UNITS" || exit 1
 [ "$1" = --no-ask-password ] || exit 1
@@ -27,7 +27,7 @@ echo "$1 $2" >>asked
 [ ! -e "$1" ] || . "./$1"
 `
 
-// journalctl prints the journal of the only invocation that it has.
+// journalctl is the source of a program that prints the journal of invocation f00d, and no other.
 const journalctl = `#!/bin/sh
 cd "$UNITS" || exit 1
 for argument in "$@"; do
@@ -61,7 +61,7 @@ func state(active string, pid int, file string) string {
 		map[string]string{"failed": "exit-code", "activating": "exit-code"}[active])
 }
 
-// runs makes a unit run. Its process id is this process's, which has the control socket in these tests.
+// runs makes a unit run. Its process id is that of the test, which listens at the control socket.
 func (u fakeUnits) runs(name, file string) {
 	u.write(name+".service", state("active", os.Getpid(), file))
 }
@@ -79,8 +79,8 @@ func TestUpgrade(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		from, to string
-		file     string // "enabled" or "disabled": the old unit
-		start    string // the script of "systemctl start"
+		file     string // "enabled" or "disabled", of the old unit
+		start    string // the script that "systemctl start" runs
 		want     result
 		asked    string
 	}{

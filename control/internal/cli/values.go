@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// text is a flag's value that must not be empty, with its name in the help.
+// text is a flag's value that must not be empty; kind is its name in the help.
 type text struct {
 	value *string
 	kind  string
@@ -15,7 +15,7 @@ type text struct {
 func (t text) String() string { return *t.value }
 func (t text) Set(value string) error {
 	if value == "" {
-		return errors.New("it is empty: give a value, or leave the option out")
+		return errors.New("the value is empty: give a value, or leave the option out")
 	}
 	*t.value = value
 	return nil
@@ -36,7 +36,7 @@ func (n number) Set(value string) error {
 }
 func (n number) Type() string { return "N" }
 
-// period is a flag's value, a time above 0; in seconds if it has no unit.
+// period is a flag's value, a time above 0. A number without a unit is in seconds.
 type period struct{ value *time.Duration }
 
 func (p period) String() string { return p.value.String() }

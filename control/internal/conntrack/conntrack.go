@@ -11,14 +11,14 @@ import (
 	"millrace/control/internal/api"
 )
 
-// detail returns the part of a protocol's tuple behind the addresses.
+// detail returns the part of a protocol's tuple that follows the addresses.
 type detail func(from, to uint16, echo uint8) string
 
 func ports(from, to uint16, _ uint8) string { return fmt.Sprintf("sport=%d dport=%d ", from, to) }
 func keys(from, to uint16, _ uint8) string  { return fmt.Sprintf("srckey=0x%x dstkey=0x%x ", from, to) }
 
-// query is the detail of ICMP. The key of an ICMP query has its identifier for both ports, but not its
-// type: it is written as an echo, as nearly all are.
+// query is the detail of ICMP. millrace's key of an ICMP query has the identifier as both ports, but not
+// the type: the query is written as an echo, since nearly all are echoes.
 func query(id, _ uint16, echo uint8) string { return fmt.Sprintf("type=%d code=0 id=%d ", echo, id) }
 
 type protocol struct {
@@ -29,8 +29,8 @@ type protocol struct {
 	hasState    bool
 }
 
-// protocols have the names that the library gives them. millrace has names for the first five, and
-// numbers for others.
+// protocols have the names that libnetfilter_conntrack has for them. millrace has names for the first
+// five, and numbers for others.
 var protocols = []protocol{
 	{name: "tcp", number: 6, detail: ports, hasState: true},
 	{name: "udp", number: 17, detail: ports},
@@ -71,7 +71,7 @@ var states = map[string]state{
 	"last_ack":        {name: "LAST_ACK", replied: true, assured: true},
 	"time_wait":       {name: "TIME_WAIT", replied: true, assured: true},
 	"closed":          {name: "CLOSE", replied: true, assured: true},
-	"midstream":       {name: "ESTABLISHED"}, // the kernel's name for a connection picked up in the middle
+	"midstream":       {name: "ESTABLISHED"}, // the kernel's state of a connection whose SYN it did not see
 	"udp_unreplied":   {},
 	"udp":             {replied: true},
 	"udp_stream":      {replied: true, assured: true},
@@ -83,8 +83,8 @@ var states = map[string]state{
 	"other":           {replied: true},
 }
 
-// Line returns the connection as conntrack lists it, without the end of the line. A state that is not in
-// states is written in capitals.
+// Line returns the connection as conntrack lists it, without a newline. A state that is not in `states` is
+// written in capitals.
 func Line(c *api.Connection) string {
 	protocol := protocolOf(c.Protocol)
 	is, known := states[c.State]

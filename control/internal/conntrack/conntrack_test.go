@@ -27,8 +27,8 @@ func connection(t *testing.T, line string) *api.Connection {
 	return &c
 }
 
-// kernel.txt was printed by conntrack 1.4.7, from entries that conntrack had created; millrace.jsonl has
-// the same connections as millrace lists them.
+// kernel.txt was printed by conntrack 1.4.7, for entries that conntrack had created; millrace.jsonl has
+// the same connections in the form in which millrace lists them.
 func TestLinesAreConntracksOwn(t *testing.T) {
 	kernel, ours := lines(t, "testdata/kernel.txt"), lines(t, "testdata/millrace.jsonl")
 	if len(kernel) != len(ours) {

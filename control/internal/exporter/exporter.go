@@ -78,8 +78,8 @@ type metric struct {
 	always      bool // sent also if millrace did not answer
 }
 
-// collect sends the values as they are read. No two have the same labels: services and ports have
-// different names in millrace, and so have the backends of a service.
+// collect sends the values of the metric. No two values have the same labels, since no two services, ports
+// or backends of a service have the same name in millrace.
 func (m *metric) collect(seen state, values chan<- prometheus.Metric) {
 	if !seen.up && !m.always {
 		return

@@ -23,10 +23,10 @@ var metrics = []*metric{
 		func(s state, add add) { add(one(s.up)) }, true},
 	gauge("build_info", "1, with millrace's version.",
 		func(s state, add add) { add(1, s.stats.Version) }, "version"),
-	gauge("uptime_seconds", "Time that the slowest thread has spent in its loop.",
+	gauge("uptime_seconds", "Time that the slowest worker has spent in its loop.",
 		func(s state, add add) { add(s.stats.ElapsedS) }),
 
-	counter("packets_total", "Packets received (in), sent (out), made here (generated), for the host itself (consumed).",
+	counter("packets_total", "Packets received (in), sent (out), made by millrace or sent by its kernel (generated), and for the host itself (consumed).",
 		func(s state, add add) {
 			p := s.stats.Packets
 			add(float64(p.In), "in")
@@ -34,7 +34,7 @@ var metrics = []*metric{
 			add(float64(p.Generated), "generated")
 			add(float64(p.Consumed), "consumed")
 		}, "direction"),
-	counter("bytes_total", "Bytes of packets received (in), and of those of them that were sent on (out).",
+	counter("bytes_total", "Bytes of received packets (in), and of the received packets that were sent on (out).",
 		func(s state, add add) {
 			add(float64(s.stats.Packets.BytesIn), "in")
 			add(float64(s.stats.Packets.BytesOut), "out")
@@ -72,7 +72,7 @@ var metrics = []*metric{
 	counter("resets_ignored_total", "RSTs that closed nothing because they were out of place.",
 		func(s state, add add) { add(float64(s.stats.Connections.ResetsIgnored)) }),
 
-	gauge("table_capacity_connections", "Connections that surely find a place.",
+	gauge("table_capacity_connections", "Connections that the tables promise room for.",
 		func(s state, add add) {
 			add(float64(s.stats.Table.Capacity), "ipv4")
 			add(float64(s.stats.Table.CapacityV6), "ipv6")
@@ -86,23 +86,23 @@ var metrics = []*metric{
 		workers(func(w api.Worker) float64 { return float64(w.Packets) }), "worker"),
 	counter("worker_connections_opened_total", "Connections that each worker opened.",
 		workers(func(w api.Worker) float64 { return float64(w.Connections) }), "worker"),
-	gauge("worker_waited_ratio", "Share of its time that a worker had no packet, or waited for other threads.",
+	gauge("worker_waited_ratio", "Share of the time since the start in which the worker had no packet, or waited for locks.",
 		workers(func(w api.Worker) float64 { return w.Waited }), "worker"),
 
 	gauge("port_link_up", "Whether the port's link is up.",
 		ports(func(p api.Port) float64 { return one(p.LinkIsUp) }), "port"),
-	counter("port_received_packets_total", "Packets that the device gave.",
+	counter("port_received_packets_total", "Packets received from the device.",
 		ports(func(p api.Port) float64 { return float64(p.In) }), "port"),
-	counter("port_sent_packets_total", "Packets that the device took.",
+	counter("port_sent_packets_total", "Packets that the device accepted for sending.",
 		ports(func(p api.Port) float64 { return float64(p.Out) }), "port"),
-	counter("port_missed_packets_total", "Packets that the device dropped for want of room or memory.",
+	counter("port_missed_packets_total", "Packets that the device dropped because there was no room or memory.",
 		ports(func(p api.Port) float64 { return float64(p.Missed) }), "port"),
 
-	gauge("port_silent_neighbours", "Next hops of the configuration that do not answer.",
+	gauge("port_silent_neighbours", "Next hops of backends and routes that do not answer ARP or neighbour discovery.",
 		ports(func(p api.Port) float64 { return float64(len(p.Silent)) }), "port"),
 	gauge("port_rivals", "Stations on the port's link that answer for a virtual address, too.",
 		ports(func(p api.Port) float64 { return float64(len(p.Rivals)) }), "port"),
-	counter("port_kernel_packets_total", "Packets that the kernel got by the port's interface of its own (given), sent by it (taken), that found no room on their way to it (full), and that it sent although they are longer than the port's MTU (too_long).",
+	counter("port_kernel_packets_total", "Packets on the kernel's interface beside the port: that the kernel got (given), that it sent (taken), that found no room on their way to the kernel (full), and that the kernel sent although they are longer than the port's MTU (too_long).",
 		func(s state, add add) {
 			for _, p := range s.stats.Ports {
 				if p.Kernel != nil {
@@ -114,7 +114,7 @@ var metrics = []*metric{
 			}
 		}, "port", "outcome"),
 
-	gauge("service_established_connections", "Connections of the service that were proved to be real and are in use.",
+	gauge("service_established_connections", "Live connections of the service that were proved to be real and that the two sides have not ended.",
 		services(func(s balance.ServiceStats) float64 { return float64(s.Established) }), "service"),
 	gauge("service_max_connections", "The service's limit of established connections, if it has one.",
 		func(s state, add add) {
@@ -124,7 +124,7 @@ var metrics = []*metric{
 				}
 			}
 		}, "service"),
-	counter("service_limited_total", "How often the limit refused a connection.",
+	counter("service_limited_total", "How often the service's limit refused a connection.",
 		services(func(s balance.ServiceStats) float64 { return float64(s.Limited) }), "service"),
 	counter("service_refused_connections_total", "New connections of the service that found no backend.",
 		services(func(s balance.ServiceStats) float64 { return float64(s.Refused) }), "service"),
@@ -135,9 +135,9 @@ var metrics = []*metric{
 
 	gauge("backend_connections", "Live connections of the backend.",
 		backends(func(b balance.BackendStats) float64 { return float64(b.Live) }), "service", "backend"),
-	gauge("backend_established_connections", "Connections of the backend that were proved to be real and are in use.",
+	gauge("backend_established_connections", "Live connections of the backend that were proved to be real and that the two sides have not ended.",
 		backends(func(b balance.BackendStats) float64 { return float64(b.Established) }), "service", "backend"),
-	counter("backend_connections_opened_total", "Connections given to the backend.",
+	counter("backend_connections_opened_total", "Connections that were assigned to the backend.",
 		backends(func(b balance.BackendStats) float64 { return float64(b.Connections) }), "service", "backend"),
 	counter("backend_sent_packets_total", "Packets sent to the backend.",
 		backends(func(b balance.BackendStats) float64 { return float64(b.Packets) }), "service", "backend"),
@@ -147,7 +147,7 @@ var metrics = []*metric{
 		backends(func(b balance.BackendStats) float64 { return float64(b.Bytes) }), "service", "backend"),
 	counter("backend_received_bytes_total", "Bytes of packets received from the backend.",
 		backends(func(b balance.BackendStats) float64 { return float64(b.ReplyBytes) }), "service", "backend"),
-	gauge("backend_weight", "The backend's share, relative to the others of its service.",
+	gauge("backend_weight", "The backend's weight: its share of new connections, relative to the service's other backends.",
 		configured(func(b balance.Backend) float64 { return float64(b.Weight) }), "service", "backend"),
 	gauge("backend_healthy", "Whether the backend is marked as healthy.",
 		configured(func(b balance.Backend) float64 { return one(b.Healthy) }), "service", "backend"),

@@ -1,8 +1,8 @@
-// Package health checks backends and tells millrace which of them are healthy.
+// Package health checks backends and reports to millrace which of them are healthy.
 //
-// Board decides when each backend is checked, and what millrace is told: a core without clock or socket,
-// which gets the time and the results, and returns jobs and events. check.go makes the checks, and
-// runner.go is the loop around both. testdata/*.txt are scenarios with the full expected trace.
+// Board decides when each backend is checked, and which states are reported to millrace. It has no clock and
+// no socket: its methods get the time and the results, and return jobs and events. check.go makes the checks,
+// and runner.go is the loop around both. testdata/*.txt are scenarios with the full expected trace.
 package health
 
 import (
@@ -21,8 +21,8 @@ type Target struct{ Service, Backend string }
 
 func (t Target) String() string { return t.Backend + " of " + t.Service }
 
-// Check describes an attempt to reach a backend. Path and Host are for http; an empty Host stands for To. The port of To
-// is 0 for icmp.
+// Check describes an attempt to reach a backend at the address To. Path and Host are for http; if Host is empty, the Host
+// header is To. The port of To is 0 for icmp.
 type Check struct {
 	Kind    string
 	To      netip.AddrPort
@@ -38,7 +38,7 @@ type Job struct {
 	life uint64
 }
 
-// Event is the new state of a target for millrace and the log (Tell is true), or a remark for the log only.
+// Event is the new state of a target, for millrace and the log, if Tell is true; otherwise a remark for the log only.
 type Event struct {
 	Target
 	Tell, Healthy bool
@@ -58,16 +58,16 @@ type watched struct {
 	rise, fall int
 	dueMs      int64
 	running    bool
-	noted      bool   // an event has said that it is not checked
-	life       uint64 // differs from that of an earlier target of the same name
+	noted      bool   // an event has said that the target is not checked
+	life       uint64 // a number that no earlier target of the same name had
 }
 
 // NewBoard returns a board without targets.
 func NewBoard() *Board { return &Board{watched: map[Target]*watched{}} }
 
-// Configure takes millrace's services as the new targets. A new target begins in the state that millrace
-// has for it. If millrace's state of a known target differs, because it was restarted or a message was
-// lost, an event tells it the state again.
+// Configure replaces the targets by the backends of millrace's services. A new target begins in the state
+// that millrace has for it. If millrace has another state for a known target, because it was restarted or
+// a message was lost, an event reports the state again.
 func (b *Board) Configure(nowMs int64, services []balance.Service) (events []Event) {
 	wanted := map[Target]bool{}
 	for _, service := range services {
@@ -116,7 +116,8 @@ func (b *Board) configure(nowMs int64, target Target, service balance.Service, b
 
 const never = int64(1)<<62 - 1
 
-// note returns an event, the first time, that says why a target is not checked.
+// note returns an event that says why the target is not checked; none if an event has said so since the
+// target was last checked.
 func (w *watched) note(target Target, problem string) []Event {
 	if w.noted {
 		return nil
@@ -125,7 +126,7 @@ func (w *watched) note(target Target, problem string) []Event {
 	return []Event{{Target: target, Why: problem}}
 }
 
-// noteEnd returns an event if the target was not checked before, and now is.
+// noteEnd returns an event if the target was not checked before, and now is checked again.
 func (w *watched) noteEnd(target Target) []Event {
 	if !w.noted {
 		return nil
@@ -154,7 +155,7 @@ func firstOf(ports ...uint16) uint16 {
 	return 0
 }
 
-// problem returns why the check cannot be made, or "". A backend never falls because of that.
+// problem returns why the check cannot be made, or "". Such a problem never makes a backend unhealthy.
 func (c Check) problem() string {
 	if checks[c.Kind] == nil {
 		return fmt.Sprintf("not checked: the check %q is unknown to this millctl", c.Kind)
@@ -165,8 +166,8 @@ func (c Check) problem() string {
 	return ""
 }
 
-// errNotTried is wrapped in the outcome of a check that could not be made: such an outcome says nothing
-// about the backend.
+// errNotTried is the wrapped error of a check that could not be made. Such an outcome says nothing about
+// the backend.
 var errNotTried = errors.New("not checked")
 
 // spread returns the delay of a target's first check within the interval. It depends on the target's name,
@@ -200,7 +201,8 @@ func (b *Board) Due(nowMs int64) (jobs []Job) {
 	return jobs
 }
 
-// nextMs returns the time an interval after the last one. Checks that were missed are not made up for.
+// nextMs returns the time of the next check: an interval after the last check, or after now if that time
+// has passed. So checks that were missed are not made up for.
 func nextMs(lastMs, intervalMs, nowMs int64) int64 {
 	next := lastMs + intervalMs
 	if next <= nowMs {
@@ -209,7 +211,7 @@ func nextMs(lastMs, intervalMs, nowMs int64) int64 {
 	return next
 }
 
-// Result takes the outcome of a job, nil if the backend is well, and returns the events.
+// Result notes the outcome of a job, nil if the backend is well, and returns the events that follow.
 func (b *Board) Result(job Job, outcome error) []Event {
 	w := b.watched[job.Target]
 	if w == nil || w.life != job.life {

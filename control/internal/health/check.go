@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// checks has the functions that check, by name. Each returns nil if the backend is well; the context has
-// the timeout.
+// checks has a function for each kind of check, by name. The function returns nil if the backend is well;
+// the context has the timeout.
 var checks = map[string]func(context.Context, Check) error{
 	"tcp":  checkTCP,
 	"http": checkHTTP,
@@ -66,8 +66,8 @@ func checkTCP(ctx context.Context, check Check) error {
 	return connection.Close()
 }
 
-// browser opens a connection for each check, as a client would. A redirection is an answer, and is not
-// followed.
+// browser is the client of HTTP checks. It opens a connection for each check, and does not follow
+// redirections: a redirection is an answer.
 var browser = &http.Client{
 	Transport:     &http.Transport{DisableKeepAlives: true, Proxy: nil},
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// ample is a timeout that no check in these tests reaches if it gets an answer.
+// ample is a timeout that passes in these tests only if a check gets no answer.
 const ample = time.Minute
 
 func listen(t *testing.T, address string) net.Listener {
@@ -87,7 +87,7 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// The request has the configured host, by which a server of many sites chooses one.
+// The request has the configured host, by which a server with many sites chooses the site.
 func TestHostOfHTTP(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Host != "www.example.com" {

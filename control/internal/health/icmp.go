@@ -15,8 +15,8 @@ import (
 	"golang.org/x/net/ipv6"
 )
 
-// family has the differences between IPv4 and IPv6. The ping socket is open to the groups in
-// net.ipv4.ping_group_range; the raw socket needs CAP_NET_RAW.
+// family has the differences between IPv4 and IPv6. Members of the groups in net.ipv4.ping_group_range may
+// open a ping socket; a raw socket needs CAP_NET_RAW.
 type family struct {
 	ping, raw, any string
 	request, reply icmp.Type
@@ -50,7 +50,7 @@ func checkICMP(ctx context.Context, check Check) error {
 	if _, err := rand.Read(nonce); err != nil {
 		return err
 	}
-	id := int(nonce[0])<<8 | int(nonce[1]) // a ping socket replaces it by its own
+	id := int(nonce[0])<<8 | int(nonce[1]) // a ping socket replaces the id by one of its own
 	echo := icmp.Message{Type: is.request, Body: &icmp.Echo{ID: id, Seq: 1, Data: nonce}}
 	packet, err := echo.Marshal(nil)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 )
 
 // Runner is the loop around Board: it reads millrace's services every second, starts the checks that are
-// due, and tells millrace the states that change. One goroutine does all but the checks, so that the
-// services it reads are never older than the states it told.
+// due, and reports changed states to millrace. One goroutine does everything except the checks, so that
+// the services that it reads are never older than its last report.
 type Runner struct {
 	Client *balance.Client
 	Try    func(context.Context, Check) error
@@ -84,7 +84,7 @@ func welcome(services []balance.Service) string {
 	return fmt.Sprintf("checking; services: %d, backends: %d", checked, backends)
 }
 
-// attempt makes a check as soon as fewer than atOnce are being made. The timeout begins with the check.
+// attempt makes a check as soon as fewer than atOnce checks are under way. The timeout begins with the check.
 func (r *Runner) attempt(ctx context.Context, job Job, free chan struct{}, outcomes chan<- outcome) {
 	free <- struct{}{}
 	err := r.Try(ctx, job.Check)
@@ -114,8 +114,8 @@ func (r *Runner) noteAway(was bool, err error) bool {
 	return err != nil
 }
 
-// carryOut tells millrace and the log the events. If a message to millrace is lost, its state differs
-// when its services are next read, and it is told again.
+// carryOut reports the events to millrace and to the log. If a report to millrace is lost, its state differs
+// when its services are next read, and the state is reported again.
 func (r *Runner) carryOut(ctx context.Context, events []Event) {
 	silent := false
 	for _, event := range events {
@@ -130,7 +130,7 @@ func (r *Runner) carryOut(ctx context.Context, events []Event) {
 		err := r.tell(ctx, event)
 		var refused *api.Refused
 		if err != nil {
-			r.Log(fmt.Sprintf("%s: millrace was not told: %v", event.Target, err))
+			r.Log(fmt.Sprintf("%s: the state was not reported to millrace: %v", event.Target, err))
 			silent = !errors.As(err, &refused)
 		}
 	}

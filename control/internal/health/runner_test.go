@@ -80,8 +80,8 @@ func (d *dataplane) expect(t *testing.T, want string) {
 	}
 }
 
-// The Runner over real sockets: one backend falls and rises while the check of another never ends;
-// millrace is restarted, and does not answer for a while.
+// A Runner with real sockets: one backend becomes unhealthy and healthy again while the check of another
+// backend never ends; millrace is restarted, and does not answer for a while.
 func TestRunner(t *testing.T) {
 	one, hanging := listen(t, "127.0.0.1:0"), listen(t, "127.0.0.1:0")
 	backend := addressOf(one)
@@ -136,8 +136,8 @@ func TestRunner(t *testing.T) {
 	}
 }
 
-// The shortest interval that a configuration may have (docs/configuration.md) is kept, at the pace of the
-// Runner's loop.
+// A board that is asked as often as the Runner asks keeps the shortest interval that a configuration may
+// have (docs/configuration.md).
 func TestTheShortestInterval(t *testing.T) {
 	backend := balance.Backend{Address: netip.MustParseAddr("10.0.0.1"), Port: 80, Healthy: true}
 	service := balance.Service{Service: "web:80/tcp", Backends: []balance.Backend{backend},
@@ -150,12 +150,12 @@ func TestTheShortestInterval(t *testing.T) {
 			checks++
 		}
 	}
-	if checks < 99 { // the first check comes up to an interval after the start
+	if checks < 99 { // the first check is made up to an interval after the start
 		t.Errorf("%d checks in a second, want 100", checks)
 	}
 }
 
-// The functions of a process do not change, but another process may take over, with services.
+// The functions of a process do not change, but another process, which has services, may take over.
 func TestAMillraceWithoutServices(t *testing.T) {
 	const needs = `{"error": "/services needs the function \"balance\", which the configuration does not choose"}`
 	for _, c := range []struct {

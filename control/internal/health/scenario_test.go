@@ -16,11 +16,12 @@ import (
 
 var update = flag.Bool("update", false, "write the traces anew")
 
-// scenario plays a text: steps, and below each, behind ">", the jobs and events that the board returns.
+// scenario plays a text of steps. Below each step, in lines that begin with ">", are the jobs and events
+// that the board returns.
 //
 //	service NAME KIND[:PORT] INTERVAL rise N fall N: BACKEND+ BACKEND-   a service; + healthy, - not
 //	service NAME none: BACKEND+                                   a service without health checks
-//	read                                                          millrace's answer: the services above
+//	read                                                          the board gets the services above
 //	at MS                                                         the time is MS; due checks begin
 //	good BACKEND, bad BACKEND, unable BACKEND                     the outcome of a running check
 type scenario struct {

@@ -1,4 +1,4 @@
-// Package units asks systemd about units, and makes it start and stop them, by the program systemctl.
+// Package units reads the states of systemd's units, and starts and stops units, by the program systemctl.
 package units
 
 import (
@@ -18,12 +18,12 @@ type Manager struct{}
 type Unit struct {
 	Name    string // "millrace@a"
 	MainPID int    // 0: it has no process
-	Result  string // "success", or the way its last process ended: "exit-code"
+	Result  string // "success", or how the unit's last process failed: "exit-code", for example
 
 	load, active, file, invocation string
 }
 
-// IsThere returns true if systemd has a file of the unit.
+// IsThere returns true if systemd has a unit file for the unit.
 func (u Unit) IsThere() bool { return u.load == "loaded" }
 
 // Runs returns true if the unit has a process, also one that is starting or ending.
@@ -72,15 +72,15 @@ func (m Manager) Show(ctx context.Context, name string) (Unit, error) {
 
 const byHand = "start the new millrace with --take-over by hand (docs/run.md)"
 
-// Do carries out "start", "stop", "enable" or "disable" for a unit, and returns when that is done, or has
-// failed.
+// Do carries out the command "start", "stop", "enable" or "disable" for a unit, and returns when the command
+// is done or has failed.
 func (m Manager) Do(ctx context.Context, what, name string) error {
 	_, err := systemctl(ctx, what, name+".service")
 	return err
 }
 
-// Errors returns the messages of the latest millrace in that unit without its warnings: they say why it did not start. Returns
-// nothing if there is no journal.
+// Errors returns the messages of the latest millrace in that unit, without warnings: they say why millrace did not
+// start. Returns nothing if there is no journal.
 func (m Manager) Errors(ctx context.Context, name string) (lines []string) {
 	unit, err := m.Show(ctx, name)
 	if err != nil || unit.invocation == "" {
