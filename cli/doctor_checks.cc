@@ -188,7 +188,8 @@ class Examination {
     const auto governor = read("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
     if (!governor) return good("frequency", "unknown to this system (usually a virtual machine)");
     if (*governor == "performance") return good("frequency", "governor performance");
-    better("frequency", "governor " + *governor, "the clock rises only after packets have waited",
+    better("frequency", "governor " + *governor,
+           "the processor's frequency rises only after packets have waited",
            "echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor");
   }
 

@@ -371,8 +371,11 @@ void LiveRun::describe() const {
     note(fmt::format("took over {} connections; {} were left behind", take_over_->connections(),
                      take_over_->left_behind()));
   }
-  note(fmt::format("running with {} worker{}; Ctrl-C ends it", config_.workers,
-                   config_.workers == 1 ? "" : "s"));
+  const std::string workers =
+      config_.uses_few_workers && config_.workers > 1
+          ? fmt::format("1 to {} workers, as the load needs", config_.workers)
+          : fmt::format("{} worker{}", config_.workers, config_.workers == 1 ? "" : "s");
+  note("running with " + workers + "; Ctrl-C ends it");
 }
 
 Result<void> LiveRun::forward() {

@@ -257,6 +257,15 @@ Json watermarks(const WorkerCounters& counters) {
 
 }  // namespace
 
+Json spread_of(const RunReport& report) {
+  Json spread{{"scheme", report.spread.scheme}, {"entries", report.spread.entries}};
+  if (report.live != nullptr) {
+    spread["workers_in_use"] = report.live->in_use();
+    spread["moves"] = report.live->owners().moves().count();
+  }
+  return spread;
+}
+
 Json to_json(const RunReport& report) {
   const WorkerCounters counters = report.workers->counters();
   const Totals totals = totals_of(report);
@@ -295,7 +304,7 @@ Json to_json(const RunReport& report) {
       {"elapsed_s", static_cast<double>(elapsed_ns(report)) / 1e9},
       {"ns_per_packet", rounded(ns_per_packet(report), 2)},
       {"mpps", rounded(mpps(report), 3)},
-      {"spread", {{"scheme", report.spread.scheme}, {"entries", report.spread.entries}}},
+      {"spread", spread_of(report)},
       {"workers", workers_of(report)},
       {"ports", ports_of(report)},
   };

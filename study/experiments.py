@@ -193,7 +193,7 @@ def _check_finding(path, finding, pictures):
     if max(pictures_of(finding)) > pictures:
         raise UsageError(f"{path}: finding: picture: give the number of the picture that shows it, from 1")
     if "agrees" in finding and "differs" not in finding:
-        raise UsageError(f"{path}: finding: differs is missing: say what it is where not as published: {finding['text']}")
+        raise UsageError(f"{path}: finding: differs is missing: give a text for results that differ from the published ones: {finding['text']}")
     _check_names(path, finding)
 
 

@@ -186,13 +186,13 @@ def _study():
                 run_all(options.program, runs, results)
         except KeyboardInterrupt:
             interrupted = True
-            print("\nstudy/run: interrupted: the same command goes on", file=sys.stderr)
+            print("\nstudy/run: interrupted: run the same command to go on", file=sys.stderr)
         except ProgramChanged:
             print(f"\nstudy/run: {options.program} was built anew meanwhile: the same command begins anew with it", file=sys.stderr)
             return _FAILED
         report.write(page, study.shown(results), study.is_quick, results, study.program)
     except OSError as error:
-        print(f"study/run: {error.filename or options.out}: {error.strerror}: once that is repaired, the same command goes on", file=sys.stderr)
+        print(f"study/run: {error.filename or options.out}: {error.strerror}: once that is repaired, run the same command to go on", file=sys.stderr)
         return _FAILED
     print(page)
     failed = [run for run in runs if "failed" in (results.of(run, study.program) or {})]

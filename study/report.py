@@ -259,7 +259,7 @@ def _pictures(experiment, of_it, again, is_quick):
                 pictures.append({"id": f"{experiment.name}-{number}", "title": picture["title"], "drawn": drawn, "table": _table(rows, picture),
                                  "source": published.sources().get(picture.get("published")), "repeatability": _repeatability(picture, of_it, again)})
             elif of_it and not is_quick:
-                failed.append({"command": picture["title"], "why": "no result has what it shows"})
+                failed.append({"command": picture["title"], "why": "no result has the values that it shows"})
         except _DATA_ERRORS as error:
             failed.append({"command": picture["title"], "why": _why(error)})
     return pictures, failed

@@ -230,7 +230,7 @@ class Restart(Asked):
                 self.assertIsNone(first.poll())
                 time.sleep(0.01)
             first.send_signal(signal.SIGSTOP)
-            self.refuse(FAILED, ["another millrace", self.control + ".new"], *taking_over)
+            self.refuse(FAILED, ["another process is taking over from the one at " + self.control], *taking_over)
             first.send_signal(signal.SIGCONT)
         self.ended(self.process)
         self.process = None

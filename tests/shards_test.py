@@ -42,8 +42,12 @@ class Shards(Asked):
             shards = self.ask("GET /shards")
             self.assertEqual((shards["workers"], shards["level"], len(shards["shards"])), (workers, True, 512))
             self.assertGreater(sum(shard["moves"] for shard in shards["shards"]), moved / 4)
-            connections = self.ask("GET /stats")["connections"]
+            stats = self.ask("GET /stats")
+            self.assertEqual((stats["spread"]["moves"], stats["spread"]["workers_in_use"]),
+                             (sum(shard["moves"] for shard in shards["shards"]), workers))
+            connections = stats["connections"]
             self.assertEqual((connections["live"], connections["opened"]), (40, 40))
+            self.assertLessEqual(connections["peak"], 40)
             self.stop()
 
     def test_a_process_that_takes_over(self):
@@ -102,6 +106,9 @@ class Shards(Asked):
         time.sleep(1)
         self.assertEqual(end(), [])
         self.wait_until(lambda: is_in_use(1))
+        if workers > 1:
+            self.refused(409, [f"1 of {workers} workers are in use: give worker 0"], "POST /shards/move", shard=0, to=1)
+        self.assertEqual(self.ask("GET /stats")["spread"]["workers_in_use"], 1)
         self.assertEqual([client.get(1) for client in before], met)
         self.stop()
 
@@ -134,8 +141,8 @@ class Shards(Asked):
 
     def test_what_is_refused(self):
         self.serve_with(BY_HAND)
-        self.refused(404, ["shards 0 to 511"], "POST /shards/move", shard=512, to=1)
-        self.refused(404, ["workers 0 to 1"], "POST /shards/move", shard=0, to=2)
+        self.refused(404, ["no shard 512: give 0 to 511"], "POST /shards/move", shard=512, to=1)
+        self.refused(404, ["no worker 2: give 0 to 1"], "POST /shards/move", shard=0, to=2)
         for parameters in ({}, {"shard": 1}, {"shard": "x", "to": 1}, {"shard": -1, "to": 1}):
             self.refused(400, ["give shard and to"], "POST /shards/move", **parameters)
         self.refused(400, ['"from" is not known: give shard and to'], "POST /shards/move", shard=0, to=1, **{"from": 0})
@@ -152,7 +159,19 @@ class Shards(Asked):
         self.stop()
         check = self.run_it("run", "--check", self.write("f.toml", 'sharing = "lock-free-race"\n' + BY_HAND))
         self.assertEqual(check.returncode, 2)
-        self.assertIn("spread.level moves connections between tables", check.stderr)
+        self.assertIn("spread.level = true moves connections between tables", check.stderr)
+
+    def test_a_reload_begins_the_interval_anew(self):
+        """The interval was a minute: after a reload with a shorter one, shards move at once."""
+        self.serve_with(BY_HAND)
+        end = self.transferring(10)
+        self.write("f.toml", GOOD + LEVEL + "50\n")
+        self.ask("POST /reload")
+        for shard in range(512):
+            self.ask("POST /shards/move", shard=shard, to=0)
+        self.wait_until(lambda: {s["worker"] for s in self.ask("GET /shards")["shards"]} == {0, 1})
+        self.assertEqual(end(), [])
+        self.stop()
 
 
 if __name__ == "__main__":

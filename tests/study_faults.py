@@ -30,7 +30,7 @@ class StudyFaults(StudyCase):
             process.send_signal(number)
             _, said = process.communicate(timeout=30)
             self.assertEqual(process.returncode, 130, said)
-            self.assertIn("interrupted: the same command goes on", said)
+            self.assertIn("interrupted: run the same command to go on", said)
             self.assertIn("not run yet", self.page())
             give_up = time.monotonic() + 20
             while os.path.exists(f"/proc/{self.read('pid')[:-1]}"):

@@ -119,7 +119,7 @@ of.of_other = { experiment = "2-other" }
         self.write("experiments/2-other.toml", GIVEN)
         self.run_it("1-speed")
         self.assertIn('<li>Two: 2. <a href="#1-speed">', self.page())
-        self.assertIn("<code>None</code>: no result has what it shows", self.page())
+        self.assertIn("<code>None</code>: no result has the values that it shows", self.page())
         self.assertNotIn("None: ", self.page())
 
     def test_what_lies_beyond_is_left_out(self):

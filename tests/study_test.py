@@ -177,7 +177,7 @@ class Study(StudyCase):
                  'finding: agrees: give [["ONE", RELATION, "OTHER"], ...], RELATION one of <, >, is'),
                 ('[["best.table", "is", "theirs.table"]]', '["best.table", "is", "theirs.table"]', "finding: agrees: give [["),
                 ('[["best.table", "is", "theirs.table"]]', '[["best.table", "is"]]', "finding: agrees: give [["),
-                ('differs = "It is {best.table}."', "", "finding: differs is missing: say what it is where not as published"),
+                ('differs = "It is {best.table}."', "", "finding: differs is missing: give a text for results that differ from the published ones"),
                 ('ratio.times = ["worst.ns_median", "best.ns_median"]', 'ratio.times = ["worst.ns_median"]',
                  'finding: ratio: give NAME = ["ONE", "OTHER"]'),
                 ('"It is {best.table}."', '"It is {bets.table}."', "finding: bets: no such name: give it as of.bets"),

@@ -1,5 +1,6 @@
 // The command `millrace bench`, and code that its questions share.
 #include "bench_command.h"
+#include "bench/arrivals.h"
 #include "bench/contender.h"
 #include "bench/machine.h"
 #include "command_line/handed_over.h"
@@ -96,6 +97,12 @@ std::string short_ns(double ns) { return fmt::format("{:.{}f}", ns, ns < 99.95 ?
 std::string cell(const Spread& spread) {
   return fmt::format("{} ({}-{})", short_ns(spread.median), short_ns(spread.min),
                      short_ns(spread.max));
+}
+
+std::string short_us(double us) {
+  using bench::LatencyBins;
+  return us < LatencyBins::kBeyond ? fmt::format("{:.1f}", us)
+                                   : fmt::format("{}+", LatencyBins::kBeyond);
 }
 
 Error in_terms_of(std::string_view option, Error error) {

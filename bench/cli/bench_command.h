@@ -104,6 +104,8 @@ inline Json spread_json(const Spread& nanoseconds) { return spread_json("ns", na
 std::string short_ns(double ns);
 /// Returns "median (least-most)".
 std::string cell(const Spread& spread);
+/// Returns a latency in microseconds as text: "4096+" for one beyond `LatencyBins`.
+std::string short_us(double us);
 
 inline std::unexpected<Error> misused(std::string message) {
   return std::unexpected(Error{std::move(message), Error::Kind::usage});

@@ -53,13 +53,13 @@ double lost_share(const LevelReport& report) {
 Json latency_json(const LevelReport& report) {
   Json rows = Json::array();
   for (const LevelLatency& latency : report.latency) {
+    const bool moves = latency.of != bench::LevelPackets::at_rest && report.moves_at_rate > 0;
     const auto add = [&](const std::string& part, const Spread& us) {
       Json row{{"packets", to_string(latency.of)}, {"part", part}, {"counted", latency.packets}};
       row.update(spread_json("us", us, 2));
       row["lost_share"] = rounded(lost_share(report), 6);
-      row["moves"] = report.moves_at_rate;
-      row["move_ms"] =
-          report.moves_at_rate > 0 ? Json(rounded(report.move_ms_at_rate[0].second, 3)) : Json();
+      row["moves"] = moves ? report.moves_at_rate : 0;
+      row["move_ms"] = moves ? Json(rounded(report.move_ms_at_rate[0].second, 3)) : Json();
       rows.push_back(std::move(row));
     };
     add("mean", latency.mean);
@@ -113,12 +113,16 @@ Json to_json(const LevelReport& report, const LevelOptions& options) {
 
 void print_latency(const LevelReport& report, const LevelOptions& options) {
   fmt::print(
-      "\nMicroseconds from arrival to send at {} of the even load's rate: median (least-most) of "
+      "\nMicroseconds from arrival to send at {} of the throughput with an even load: median "
+      "(least-most) of "
       "slices\n{:20}{:>24}{:>24}{:>24}{:>24}\n",
       options.offered, "packets", "mean", "50 %", "95 %", "99 %");
   for (const LevelLatency& latency : report.latency) {
     fmt::print("{:20}{:>24}", to_string(latency.of), cell(latency.mean));
-    for (const Spread& us : latency.percentiles) fmt::print("{:>24}", cell(us));
+    for (const Spread& us : latency.percentiles) {
+      fmt::print("{:>24}", fmt::format("{} ({}-{})", short_us(us.median), short_us(us.min),
+                                       short_us(us.max)));
+    }
     fmt::print("\n");
   }
   if (report.moves_at_rate > 0) {
@@ -133,7 +137,7 @@ void print_latency(const LevelReport& report, const LevelOptions& options) {
 void print_imbalance(const std::vector<ImbalanceResult>& results) {
   fmt::print(
       "\nSimulated workers, by second: by how many percent the busiest has more packets than the "
-      "idlest, and more bytes: median (least-most); moves a second\n"
+      "idlest (2000: as many or more), and more bytes: median (least-most); moves a second\n"
       "{:10}{:10}{:>8}{:>24}{:>24}{:>10}\n",
       "traffic", "shards", "workers", "packets", "bytes", "moves");
   for (const ImbalanceResult& r : results) {

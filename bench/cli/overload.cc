@@ -128,7 +128,8 @@ void print(const OverloadReport& report, const OverloadOptions& options) {
   std::vector<Column> columns = columns_of(options);
   std::erase_if(columns, [](const Column& column) { return !column.is_shown; });
   fmt::print(
-      "offered: connections, of the capacity; goodput: packets of established connections that\n"
+      "offered: connections, in % of the capacity; goodput: packets of established connections "
+      "that\n"
       "were sent with the right address; served: clients that began meanwhile, with all packets\n"
       "sent so; rate: packets a second, divided by those with room for all connections\n");
   if (compares_more(options)) {

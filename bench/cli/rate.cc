@@ -77,11 +77,6 @@ Json to_json(const RateReport& report, const RateOptions& options) {
   return all;
 }
 
-std::string short_us(double us) {
-  return us < LatencyBins::kBeyond ? fmt::format("{:.1f}", us)
-                                   : fmt::format("{}+", LatencyBins::kBeyond);
-}
-
 void print(const RateReport& report) {
   fmt::print(
       "Mpps of all workers: offered, and passed: median (least-most); lost: packets that found\n"

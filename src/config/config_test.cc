@@ -362,8 +362,9 @@ INSTANTIATE_TEST_SUITE_P(
               "f.toml:2: service.max_connections: needs balance.stateful = true: otherwise "
               "balance keeps no connections"},
         Wrong{"balance.maglev_table_size = 2\n" BACKENDS(
-                  "{ address = \"10.0.0.1\" }, { address = \"10.0.0.2\" }"),
-              "f.toml:2: service.backends: has 2 backends, more than the Maglev table takes: "
+                  "{ address = \"10.0.0.1\" }, { address = \"10.0.0.2\" }, { address = "
+                  "\"10.0.0.3\" }"),
+              "f.toml:2: service.backends: has 3 backends, more than the Maglev table takes: "
               "enlarge balance.maglev_table_size"},
         Wrong{"[[service]]\naddress = \"10.0.0.9\"\nbackends = [{ address = \"10.0.0.1\" }]\n"
               "[[service]]\naddress = \"10.0.0.9/32\"\nbackends = [{ address = \"10.0.0.2\" }]",

@@ -22,8 +22,8 @@ bool Tracker<TableOf, GuardsType, K>::sweep(Tick now, unsigned budget, Closed&& 
         at[i] = tracker.capped(now, tracker.deadline(ids[i]));
     }
     void expire(std::span<const ConnId> ids) override {
-      std::array<K, kLookMost> keys;
-      std::array<Hash, kLookMost> all_hashes;
+      std::array<K, kMostAtOnce> keys;
+      std::array<Hash, kMostAtOnce> all_hashes;
       for (std::size_t i = 0; i < ids.size(); ++i)
         keys[i] = tracker.originators().header(ids[i]).key;
       const auto hashes = std::span(all_hashes).first(ids.size());

@@ -147,6 +147,7 @@ Result<void> Control::take_on(Config config) {
     workers_->line(n).set_timeouts(line.timeouts);
     live_->update(n, hosts[n]);
   });
+  changed_.notify_all();
   return {};
 }
 

@@ -199,6 +199,7 @@ class Control {
   template <class IsDone>
   bool wait_for(const IsDone& is_done, std::chrono::milliseconds most);
   std::optional<Refusal> refusal_to_change() const;
+  void wait_for_interval(const std::stop_token& stop);
   unsigned use(unsigned workers);
   double taken();
   void level_once(Leveller& leveller, double taken, const std::stop_token& stop);
@@ -219,7 +220,7 @@ class Control {
   std::function<void()> end_;
   std::optional<HandingOver> handing_over_;
   unsigned offers_ = 0;
-  std::condition_variable_any changed_;  // signals changes of `handing_over_`
+  std::condition_variable_any changed_;  // signals changes of `handing_over_` and `config_`
   std::jthread watch_;
   std::vector<std::uint64_t> moves_of_;  // by shard
   bool queues_are_in_place_ = true;      // each device queue is at the worker that it is meant for

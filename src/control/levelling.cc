@@ -1,4 +1,6 @@
 // Moves shards between the workers of a running dataplane.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <stop_token>
@@ -37,16 +39,29 @@ std::optional<Refusal> Control::refusal_to_move(unsigned shard, unsigned to) {
   using Kind = Refusal::Kind;
   if (auto no = refusal_while_handing_over()) return no;
   if (workers_->count() < 2)
-    return refusal(Kind::not_now, "there is one worker only: shards move between several");
+    return refusal(Kind::not_now,
+                   "there is one worker, and shards move between several: give more workers, and "
+                   "restart");
   if (!config_.spread.level)
     return refusal(Kind::not_now,
-                   "shards stay where they are: give spread.level = true, and restart");
+                   live_->owners().spread() == nullptr && config_.sharing
+                       ? "the workers share their tables, so no shard moves: leave sharing out, "
+                         "give spread.level = true, and restart"
+                       : "no shard moves: give spread.level = true, and restart");
   if (!queues_are_in_place_)
     return refusal(Kind::not_now, "a device's queue is on its way to another worker: ask again");
   if (shard >= moves_of_.size())
-    return refusal(Kind::absent, "there are shards 0 to " + std::to_string(moves_of_.size() - 1));
+    return refusal(Kind::absent,
+                   fmt::format("there is no shard {}: give 0 to {}", shard, moves_of_.size() - 1));
   if (to >= workers_->count())
-    return refusal(Kind::absent, "there are workers 0 to " + std::to_string(workers_->count() - 1));
+    return refusal(Kind::absent,
+                   fmt::format("there is no worker {}: give 0 to {}", to, workers_->count() - 1));
+  if (to >= live_->in_use())
+    return refusal(
+        Kind::not_now,
+        fmt::format(
+            "{} of {} workers are in use: give worker 0{}", live_->in_use(), workers_->count(),
+            live_->in_use() == 1 ? std::string() : fmt::format(" to {}", live_->in_use() - 1)));
   bool has_room = false;
   const bool asked = workers_->ask(to, [&] {
     const auto has = [](const TableReport& table) {
@@ -151,21 +166,23 @@ void Control::level_once(Leveller& leveller, double taken, const std::stop_token
   }
 }
 
+/// Waits for `level_interval_ms`; anew if a reload changes it.
+void Control::wait_for_interval(const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  std::uint32_t interval = 0;
+  const auto is_another = [&] { return config_.spread.level_interval_ms != interval; };
+  do {
+    interval = config_.spread.level_interval_ms;
+  } while (changed_.wait_for(lock, stop, std::chrono::milliseconds(interval), is_another));
+}
+
 void Control::level() {
   const bool uses_few = config_.uses_few_workers;
   levelling_ = std::jthread([this, uses_few](const std::stop_token& stop) {
     Leveller leveller(workers_->count());
     BusyTimes busy(*live_, workers_->count());
-    std::mutex waiting;
-    std::condition_variable_any never;
     while (!stop.stop_requested()) {
-      std::chrono::milliseconds interval{};
-      {
-        const std::lock_guard guard(mutex_);
-        interval = std::chrono::milliseconds(config_.spread.level_interval_ms);
-      }
-      std::unique_lock lock(waiting);
-      never.wait_for(lock, stop, interval, [] { return false; });
+      wait_for_interval(stop);
       const double full = taken();
       if (uses_few) leveller.use(use(workers_needed(busy.since(), leveller.workers(), full)));
       if (!stop.stop_requested()) level_once(leveller, full, stop);

@@ -150,7 +150,11 @@ Result<void> UnixHttp::bind(const std::string& path, bool replaces) {
   if (replaces && ::lstat(path.c_str(), &is) == 0 && !S_ISSOCK(is.st_mode))
     return std::unexpected(
         Error{path + " is no socket: give another path (--control)", Error::Kind::unreadable});
-  if (auto ok = make_way(path + beside); !ok) return ok;
+  if (auto ok = make_way(path + beside); !ok) {
+    if (!replaces || ok.error().kind != Error::Kind::failed) return ok;
+    return std::unexpected(Error{"another process is taking over from the one at " + path +
+                                 ": wait until it runs, then take over from it"});
+  }
   bound_ = path + beside;
   if (!bind_and_listen()) return cannot_listen();
   is_there_ = bound_;

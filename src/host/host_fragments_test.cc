@@ -260,7 +260,8 @@ TYPED_TEST(FragmentsTest, PingsAreAnsweredPartByPart) {
       ASSERT_EQ(this->come(this->part(P::kClient, to, P::kIcmp, ping, 0, true, id), 0, Lane::reply,
                            Verdict::tracked, keeps_all),
                 "consumed 0");
-      // The type is echo reply's, and the checksum of the whole datagram grows by the difference.
+      // The type becomes that of an echo reply, and the checksum of the whole datagram is updated
+      // for it: by +8 (IPv4) or -1 (IPv6) in its first byte.
       const Bytes is = test::Bytes(this->last_.end() - 16, this->last_.end());
       EXPECT_EQ(is[0], std::byte{v4 ? std::uint8_t{0} : std::uint8_t{129}});
       EXPECT_EQ(is[2], std::byte{v4 ? std::uint8_t{0x1a} : std::uint8_t{0x11}});

@@ -402,7 +402,7 @@ class Family {
   }
 
   void watch_level();
-  void decide_unopened(Burst& burst, Lane<K>& lane, bool visit);
+  void decide_unopened(Burst& burst, Lane<K>& lane, bool looks_again);
 
   /// Returns the lane's packets without a connection, bits by place in the lane.
   static std::uint64_t unknown(const Lane<K>& lane) {

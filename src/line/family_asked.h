@@ -21,7 +21,7 @@ std::optional<std::size_t> Family<TrackerType, K>::for_each_from(std::size_t fro
   // At most as many as may wait at once until their ids are reusable.
   std::array<ConnId, Line::kEndMost> ending;
   std::size_t count = 0;
-  const std::size_t end = std::min(from + Line::kLookMost, tracker_->ids());
+  const std::size_t end = std::min(from + Line::kMostAtOnce, tracker_->ids());
   std::size_t at = from;
   {
     [[maybe_unused]] const auto guard = tracker_->reading();

@@ -238,14 +238,14 @@ void Family<TrackerType, K>::watch_level() {
   while (level_ > 0 && percent + 5 < kWatermarkPercent[level_ - 1]) --level_;
 }
 
-/// Counts the packets that found no place. With `look`, each is looked up again first: it may
-/// belong to a connection that has been opened since.
+/// Counts the packets that found no place. With `looks_again`, each is looked up again first: it
+/// may belong to a connection that has been opened since.
 template <class TrackerType, class K>
-void Family<TrackerType, K>::decide_unopened(Burst& burst, Lane<K>& lane, bool look) {
+void Family<TrackerType, K>::decide_unopened(Burst& burst, Lane<K>& lane, bool looks_again) {
   for (unsigned i = 0; i < lane.size; ++i) {
     if (lane.connection[i] != ConnId::none) continue;
     Verdict& verdict = burst.verdict[lane.packet[i]];
-    if (look && find_again(lane, i, burst.now)) {
+    if (looks_again && find_again(lane, i, burst.now)) {
       verdict = Verdict::tracked;
       continue;
     }

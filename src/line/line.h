@@ -159,7 +159,7 @@ class Line {
   /// @name In a task of the mailbox, or at rest
   /// @{
   /// Most ids that one call of `visit` or `review` visits.
-  static constexpr std::size_t kLookMost = 4096;
+  static constexpr std::size_t kMostAtOnce = 4096;
   /// Most connections that one call of `visit` or `review` ends.
   static constexpr std::size_t kEndMost = 256;
   /// Visits some live connections that this line opened, from the cursor on: calls `visit` for

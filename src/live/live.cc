@@ -81,7 +81,8 @@ Result<void> check_live(const Config& config) {
   const std::string missing(config.function->facts().missing);
   refuse_if(!missing.empty(), "the configuration has " + missing);
   refuse_if(config.spread.level && shares_tables(sharing_of(config)),
-            "spread.level moves connections between tables, and sharing = \"" + sharing_of(config) +
+            std::string(config.uses_few_workers ? "workers = \"auto\"" : "spread.level = true") +
+                " moves connections between tables, and sharing = \"" + sharing_of(config) +
                 "\" has one for all workers: give sharing = \"sharded\", or leave sharing out");
   if (wrong.empty()) return {};
   return std::unexpected(Error{wrong, Error::Kind::usage});

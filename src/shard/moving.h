@@ -64,6 +64,9 @@ class ShardMoves {
     return worker_of_[shard].load(std::memory_order_acquire);
   }
 
+  /// Returns how many moves have begun. Any thread.
+  std::uint32_t count() const { return number_.load(std::memory_order_relaxed); }
+
   /// @name By one thread at a time, which decides about moves
   /// @{
   /// Begins to move a shard to a worker that does not have it. No move may be under way.

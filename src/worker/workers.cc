@@ -93,6 +93,9 @@ TableReport Workers::report(TableReport (Line::*of)() const, std::size_t capacit
 WorkerCounters Workers::counters() const {
   WorkerCounters sum;
   for (const Worker& worker : all_) sum.add(worker.line->counters());
+  // A connection that has moved may count in several workers' peaks.
+  const std::uint64_t begun = sum.opened.value() + sum.taken_over.value();
+  if (sum.peak.value() > begun) sum.peak.subtract(sum.peak.value() - begun);
   return sum;
 }
 

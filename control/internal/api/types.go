@@ -25,6 +25,7 @@ type Stats struct {
 	Packets     Packets
 	Connections Connections
 	Table       Table
+	Spread      Spread
 	ElapsedS    float64 `json:"elapsed_s"`
 	NsPerPacket float64 `json:"ns_per_packet"`
 	Workers     []Worker
@@ -66,6 +67,12 @@ type Table struct {
 	Load            float64
 	Bytes           uint64
 	Pages           string
+}
+
+// Spread says how many workers are in use, 0 if millrace does not say it, and counts the moves of shards.
+type Spread struct {
+	WorkersInUse int `json:"workers_in_use"`
+	Moves        uint64
 }
 
 // Worker counts the packets, connections and time of one worker.

@@ -29,7 +29,7 @@ func TestMoreOutThanIn(t *testing.T) {
 	server.On("GET /stats", apitest.Text(200, `{"packets": {"in": 10, "out": 12, "generated": 2}}`))
 	server.On("GET /services", apitest.Text(200, "[]"))
 	got := strings.Split(run(t, server.Socket, "stats").out, "\n")
-	if want := "out           12           0 bytes"; strings.TrimSpace(got[4]) != want {
+	if want := "out           12  100.0 %  0 bytes"; strings.TrimSpace(got[4]) != want {
 		t.Errorf("%q, want %q", got[4], want)
 	}
 }
@@ -46,10 +46,11 @@ func TestShards(t *testing.T) {
 shard  worker  packets   share  moves
 2      0         3,000  75.0 %      0
 0      1         1,000  25.0 %      2
-3      1             0   0.0 %      1
 `, ""})
 	server.On("POST /shards/move", apitest.Text(200, `{"shard": 17, "worker": 0, "took_ms": 1.25}`))
 	expect(t, run(t, server.Socket, "shards", "move", "17", "0"), result{done, "worker 0 has shard 17, after 1.2 ms\n", ""})
+	server.On("POST /shards/move", apitest.Text(200, `{"shard": 17, "worker": 0, "took_ms": 0}`))
+	expect(t, run(t, server.Socket, "shards", "move", "17", "0"), result{done, "worker 0 has shard 17 already\n", ""})
 	if asked := server.Asked()[1].Query.Encode(); asked != "shard=17&to=0" {
 		t.Errorf("asked for %s", asked)
 	}
@@ -57,7 +58,7 @@ shard  worker  packets   share  moves
 		t.Errorf("%+v", got)
 	}
 	server.On("GET /shards", apitest.Text(200, `{"workers": 2, "in_use": 2, "level": false, "shards": []}`))
-	expect(t, run(t, server.Socket, "shards"), result{done, "no shards: each worker serves what it receives\n", ""})
+	expect(t, run(t, server.Socket, "shards"), result{done, "no shards: the workers share their tables, and each serves what it receives (spread.level = true changes that)\n", ""})
 }
 
 func TestConnections(t *testing.T) {

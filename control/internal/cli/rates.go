@@ -59,6 +59,18 @@ func (r rates) head(out *bytes.Buffer) {
 		r.text(8*b.Packets.BytesOut, 8*a.Packets.BytesOut))
 	fmt.Fprintf(out, "connections: %s live of %s, %s opened a second\n", grouped(a.Connections.Live),
 		grouped(a.Table.Capacity+a.Table.CapacityV6), r.text(b.Connections.Opened, a.Connections.Opened))
+	if a.Spread.WorkersInUse > 0 {
+		r.spread(out)
+	}
+}
+
+// spread adds a line about the workers in use, if shards move between workers.
+func (r rates) spread(out *bytes.Buffer) {
+	before, after := r.before.Spread, r.after.Spread
+	if after.Moves > 0 || after.WorkersInUse < len(r.after.Workers) {
+		fmt.Fprintf(out, "workers: %d of %d in use, %s shards moved a second\n", after.WorkersInUse, len(r.after.Workers),
+			r.text(before.Moves, after.Moves))
+	}
 }
 
 func (r rates) workers(t *table) {

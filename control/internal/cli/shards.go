@@ -59,7 +59,11 @@ spread.level = true; millrace may then also move the shard on by itself.`,
 			if err != nil {
 				return err
 			}
-			a.say("worker %d has shard %d, after %.1f ms", moved.Worker, moved.Shard, moved.TookMs)
+			if moved.TookMs == 0 {
+				a.say("worker %d has shard %d already", moved.Worker, moved.Shard)
+			} else {
+				a.say("worker %d has shard %d, after %.1f ms", moved.Worker, moved.Shard, moved.TookMs)
+			}
 			return nil
 		},
 	}
@@ -82,7 +86,11 @@ func (a *app) passOn(command *cobra.Command, path string) error {
 
 func showShards(out io.Writer, shards *api.Shards) error {
 	if len(shards.Shards) == 0 {
-		_, err := fmt.Fprintln(out, "no shards: each worker serves what it receives")
+		why := "the workers share their tables, and each serves what it receives (spread.level = true changes that)"
+		if shards.Workers == 1 {
+			why = "there is one worker"
+		}
+		_, err := fmt.Fprintln(out, "no shards: "+why)
 		return err
 	}
 	type work struct{ shards, packets uint64 }
@@ -109,8 +117,8 @@ func showShards(out io.Writer, shards *api.Shards) error {
 	fmt.Fprintln(out)
 	byShard := newTable(out, "", "shard", "worker", ">packets", ">share", ">moves")
 	for _, shard := range busy {
-		if shard.Packets == 0 && shard.Moves == 0 {
-			continue
+		if shard.Packets == 0 {
+			break
 		}
 		byShard.hold(strconv.Itoa(shard.Shard), strconv.Itoa(shard.Worker), grouped(shard.Packets),
 			share(shard.Packets, all.packets), grouped(shard.Moves))

@@ -37,13 +37,9 @@ func showStats(out io.Writer, s *balance.Stats, services []balance.Service) {
 }
 
 func showPackets(out io.Writer, p *api.Packets) {
-	t := newTable(out, "", "packets", ">count", ">of in", "")
+	t := newTable(out, "", "packets", ">count", ">share", "")
 	row := func(name string, n uint64, what string) {
-		of := share(n, p.In)
-		if n > p.In { // "out" includes generated packets
-			of = ""
-		}
-		t.row(name, grouped(n), of, what)
+		t.row(name, grouped(n), share(n, p.In+p.Generated), what)
 	}
 	row("in", p.In, grouped(p.BytesIn)+" bytes")
 	row("out", p.Out, grouped(p.BytesOut)+" bytes")
@@ -95,7 +91,7 @@ func showConnections(out io.Writer, s *balance.Stats) {
 	t := newTable(out, "", "connections", ">count", "")
 	t.row("live", grouped(c.Live), fmt.Sprintf("room for %s IPv4 and %s IPv6, load %.1f %%",
 		grouped(s.Table.Capacity), grouped(s.Table.CapacityV6), 100*s.Table.Load))
-	t.row("peak", grouped(c.Peak), "")
+	t.row("peak", grouped(c.Peak), counted(s.Spread.Moves))
 	t.row("opened", grouped(c.Opened), "")
 	if c.TakenOver != 0 {
 		t.row("taken_over", grouped(c.TakenOver), "that another process had opened")
@@ -111,13 +107,21 @@ func showConnections(out io.Writer, s *balance.Stats) {
 		{"refused", c.Refused, "packets: no place, or no backend"},
 		{"over_budget", c.OverBudget, "packets: too many half open"},
 		{"collisions", c.Collisions, "choices of a backend given up"},
-		{"resets_ignored", c.ResetsIgnored, "RSTs out of place"},
+		{"resets_ignored", c.ResetsIgnored, "RSTs out of sequence"},
 	} {
 		if line.count != 0 {
 			t.row(line.name, grouped(line.count), line.what)
 		}
 	}
 	t.flush()
+}
+
+// counted says how exact the peak is after so many moves of shards.
+func counted(moves uint64) string {
+	if moves == 0 {
+		return ""
+	}
+	return "at most: a connection that moved may count for both workers"
 }
 
 func showService(out io.Writer, service balance.ServiceStats, backends []balance.BackendStats, why map[[2]string]string) {
@@ -211,7 +215,7 @@ func rivalry(r api.Rival) string {
 	if r.Neighbour == nil {
 		return fmt.Sprintf(what, r.Mac, r.Address)
 	}
-	return fmt.Sprintf(what+": keep it quiet about that address (docs/balance.md#direct-server-return)",
+	return fmt.Sprintf(what+": stop it answering for that address (docs/balance.md#direct-server-return)",
 		fmt.Sprintf("%s (%s)", *r.Neighbour, r.Mac), r.Address)
 }
 

@@ -69,7 +69,7 @@ var metrics = []*metric{
 		func(s state, add add) { add(float64(s.stats.Connections.Refused)) }),
 	counter("connections_over_budget_packets_total", "Packets of new connections that got no entry because too many were half open.",
 		func(s state, add add) { add(float64(s.stats.Connections.OverBudget)) }),
-	counter("resets_ignored_total", "RSTs that closed nothing because they were out of place.",
+	counter("resets_ignored_total", "RSTs that closed nothing because they were out of sequence.",
 		func(s state, add add) { add(float64(s.stats.Connections.ResetsIgnored)) }),
 
 	gauge("table_capacity_connections", "Connections that the tables promise room for.",
@@ -82,6 +82,14 @@ var metrics = []*metric{
 	gauge("table_size_bytes", "Memory of all tables.",
 		func(s state, add add) { add(float64(s.stats.Table.Bytes)) }),
 
+	gauge("workers_in_use", "Workers in use: all, or with workers = \"auto\" as few as the load needs.",
+		func(s state, add add) {
+			if s.stats.Spread.WorkersInUse > 0 {
+				add(float64(s.stats.Spread.WorkersInUse))
+			}
+		}),
+	counter("shard_moves_total", "Moves of shards from one worker to another.",
+		func(s state, add add) { add(float64(s.stats.Spread.Moves)) }),
 	counter("worker_packets_total", "Packets of each worker.",
 		workers(func(w api.Worker) float64 { return float64(w.Packets) }), "worker"),
 	counter("worker_connections_opened_total", "Connections that each worker opened.",

@@ -28,15 +28,15 @@ struct AgeingConfig {
 };
 
 /// The largest number of connections checked together, so that the fetches of records overlap.
-inline constexpr unsigned kLookMost = 64;
+inline constexpr unsigned kMostAtOnce = 64;
 
 /// The connections of a tracker, as its ageing scheme reads and ends them.
 class Connections {
  public:
-  /// Sets `at[i]` to the tick at which `ids[i]` expires if no packet comes. `kLookMost` ids at
+  /// Sets `at[i]` to the tick at which `ids[i]` expires if no packet comes. `kMostAtOnce` ids at
   /// most.
   virtual void deadlines(std::span<const ConnId> ids, std::span<Tick> at) const = 0;
-  /// Removes the connections. `kLookMost` ids at most.
+  /// Removes the connections. `kMostAtOnce` ids at most.
   virtual void expire(std::span<const ConnId> ids) = 0;
 
  protected:
@@ -93,9 +93,9 @@ class Elapsed {
 /// Expires the connections that are past their deadlines; calls `stays(id, deadline)` for the rest.
 template <class Stays>
 void expire_due(std::span<const ConnId> ids, Tick now, Connections& connections, Stays&& stays) {
-  std::array<Tick, kLookMost> deadlines;
+  std::array<Tick, kMostAtOnce> deadlines;
   connections.deadlines(ids, std::span(deadlines).first(ids.size()));
-  std::array<ConnId, kLookMost> due;
+  std::array<ConnId, kMostAtOnce> due;
   unsigned count = 0;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (deadlines[i] - now > 0) {

@@ -34,8 +34,8 @@ class Passes : public Ageing {
   bool sweep(Tick now, unsigned budget, Connections& connections) override {
     advance(now);
     while (left_ > 0 && budget > 0) {
-      const unsigned about = std::min(budget, kLookMost);
-      std::array<ConnId, kLookMost> batch;
+      const unsigned about = std::min(budget, kMostAtOnce);
+      std::array<ConnId, kMostAtOnce> batch;
       unsigned size = 0;
       const std::uint64_t next =
           live_.walk(at_, std::min(ids_, at_ + left_), about, [&](ConnId id) {

@@ -150,10 +150,10 @@ class Wheel final : public Ageing {
     slots_.append(coarse_slot(turn), id);
   }
 
-  /// Checks up to `budget` connections of a slot, `kLookMost` at most; returns how many.
+  /// Checks up to `budget` connections of a slot, `kMostAtOnce` at most; returns how many.
   unsigned scan(std::uint32_t slot, unsigned budget, Connections& connections) {
-    std::array<ConnId, kLookMost> ids;
-    const unsigned count = slots_.take(slot, std::span(ids).first(std::min(budget, kLookMost)));
+    std::array<ConnId, kMostAtOnce> ids;
+    const unsigned count = slots_.take(slot, std::span(ids).first(std::min(budget, kMostAtOnce)));
     for (unsigned i = 0; i < count; ++i) slots_.prefetch_place(ids[i]);
     expire_due(std::span(ids).first(count), time_.now(), connections,
                [this](ConnId id, Tick deadline) { file(id, deadline); });

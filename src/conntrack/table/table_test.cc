@@ -262,12 +262,12 @@ TYPED_TEST(TableTest, KeepsItsPromiseAndThenSaysFull) {
   }
 }
 
-/// A table that grows or chains: it holds its headroom, too.
+/// A table that holds all of its headroom (`TableConfig::headroom`).
 template <class T>
 concept HoldsHeadroom = T::kHoldsHeadroom;
 
-// A fifth more keys than promised: tables that grow or chain hold all of them, other tables say
-// *full*, and all inserted keys are found.
+// A fifth more keys than promised: tables that hold their headroom accept all of them, other tables
+// may say *full*, and all inserted keys are found.
 TYPED_TEST(TableTest, OverloadIsAnAnswer) {
   using K = typename TestFixture::KeyType;
   constexpr std::size_t kCapacity = 5000;

@@ -302,8 +302,8 @@ void BalanceFor<K>::resume(Opening<K>& opening) {
   }
 }
 
-/// Takes over the overflows of the other worker's services, so that a connection that began there
-/// without an entry keeps its backend here.
+/// Takes over the overflows of the services of `other`, another worker's balancer, so that a
+/// connection that began there without an entry keeps its backend here.
 template <class K>
 void BalanceFor<K>::continue_from(const FunctionFor<K>& other) {
   const auto& theirs = static_cast<const BalanceFor&>(other).services_;

@@ -483,7 +483,7 @@ TYPED_TEST(BalanceTest, RefusesWhatMakesNoSense) {
       "is there twice");
   has(message(TestFixture::config({TestFixture::service("aa")})), "is there twice");
   has(message(TestFixture::config({TestFixture::service("a", "fastest")})), "no scheduler");
-  auto config = TestFixture::config({TestFixture::service("abc")});
+  auto config = TestFixture::config({TestFixture::service("abcd")});
   config.maglev_table_size = 4;
   has(message(config), "prime");
   config.maglev_table_size = 3;

@@ -73,7 +73,7 @@ Result<void> PlanFor<K>::check(const std::vector<Spec>& specs, const LiveOn& liv
                      " is there twice: give it a weight instead");
       }
     }
-    if (ends.size() >= settings.maglev->size()) {
+    if (ends.size() > settings.maglev->size()) {
       return wrong(
           name +
           " has more backends than the Maglev table takes: enlarge balance.maglev_table_size");

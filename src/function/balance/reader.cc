@@ -228,7 +228,7 @@ class ServiceReader {
     }
     if (!settings_.stateful && raw.max_connections.given)
       problem(raw.max_connections.line, "max_connections", std::string(kNeedsStateful));
-    if (raw.backends.size() >= settings_.maglev_table_size) {
+    if (raw.backends.size() > settings_.maglev_table_size) {
       problem(raw.line, "backends",
               "has " + std::to_string(raw.backends.size()) +
                   " backends, more than the Maglev table takes: enlarge "
