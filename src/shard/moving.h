@@ -50,7 +50,7 @@ struct MoveMessage {
 class ShardMoves {
  public:
   /// Size in bytes from which a parcel is sent.
-  static constexpr std::size_t kFull = 1024;
+  static constexpr std::size_t kFull = 256;
   /// Bytes of memory that a parcel has from the start: `kFull`, and room for the connections that
   /// exceed it.
   static constexpr std::size_t kParcelBytes = 8192;

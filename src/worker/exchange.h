@@ -106,7 +106,7 @@ class WorkersExchange final : public Line::Between, private MovingWorker {
   /// Connections of each family that are packed between two bursts while no packets wait. While
   /// packets wait, one connection of each family is packed every `kBusyBursts` bursts: packets of
   /// other shards then take some 3 % more time.
-  static constexpr std::size_t kPackedWhileIdle = 32;
+  static constexpr std::size_t kPackedWhileIdle = 8;
   static constexpr unsigned kBusyBursts = 8;
 
   // Moves of shards (`MovingWorker`):
