@@ -15,12 +15,14 @@ namespace millrace::config {
 /// Reads one file. One thread uses a reader.
 class ChainReader {
  public:
-  /// Reads the names. `known` are all functions; they must outlive the reader.
+  /// Reads the names. `known` are all kinds of functions, which must outlive the reader.
   ChainReader(Problems& problems, const toml::table& file,
               std::span<const FunctionKind* const> known);
 
   /// Calls `each(key, read)` for each key of all functions. `read` refuses the keys of functions
-  /// that are not chosen. If the names are wrong, it reads all keys, since the choice is unknown.
+  /// that are not chosen. If the names are wrong, `read` reads all keys, since the choice is
+  /// unknown. Also calls `each` with the name of each function that has no key of that name: there
+  /// `read` refuses any value.
   template <class Each>
   void for_each_key(Each&& each) {
     for (const FunctionKind* const kind : known_) {

@@ -64,7 +64,7 @@ struct Config {
     ReversePath reverse_path = ReversePath::off;
   };
   enum class Idle : std::uint8_t {
-    by_device,  ///< sleep if the kernel delivers a port's packets, else spin
+    by_device,  ///< sleep if the kernel delivers some port's packets, else spin
     sleep,      ///< an idle worker sleeps
     spin,
   };
@@ -88,8 +88,8 @@ struct Config {
   std::shared_ptr<const FunctionSettings> function = default_function();
 
   unsigned workers = 1;
-  /// True for `workers = "auto"`: `workers` is the number of processors, and `millrace run` uses as
-  /// many of them as its load needs, by moving shards.
+  /// True for `workers = "auto"`: `workers` is the number of processors, at most 128, and `millrace
+  /// run` uses as many workers as its load needs, by moving shards.
   bool uses_few_workers = false;
   std::optional<std::string> sharing;  ///< none: `sharing_of` decides
   Spread spread;
@@ -129,16 +129,19 @@ std::vector<std::string> doubts(const Config& config);
 
 /// Checks that the spread brings all packets of every connection to one worker. Errors: usage.
 Result<void> check_spread(const Config& config);
-/// Returns what functions need besides their settings, except the number of workers.
+/// Returns a run's settings for functions with `stateless_when_full` and `quiet_ms` set. The caller
+/// sets the other members.
 FunctionRun function_run(const Config& config);
 /// True if the kernel delivers the packets of at least one port.
 bool comes_by_kernel(const Config::Live& live);
 /// Returns how workers share tables. If the configuration does not say: `lock-free-race` if the
-/// kernel delivers packets, there are several workers, the table is `race` and shards do not move,
-/// since otherwise half of the packets would have to be handed over to the worker that knows their
-/// connection; else `sharded`.
+/// kernel delivers packets, there are several workers, the table is `race` and shards do not move;
+/// else `sharded`. Reason: the kernel chooses the worker that receives a packet, so under `sharded`
+/// half of the packets or more would have to be handed over to the worker that has their
+/// connection.
 std::string sharing_of(const Config& config);
-/// Returns the line's configuration, except pages, secret and clock.
+/// Returns the line's configuration. The caller also sets `pages`, `secret`, `sources`, `catch_up`
+/// and `shards_that_move`.
 LineConfig line_config(const Config& config);
 
 }  // namespace millrace

@@ -157,7 +157,8 @@ TEST(Config, QuietLastsAsLongAsTheLongestTimeoutOfWhatMayBegin) {
   EXPECT_EQ(balance_config(good("ageing.scheme = \"none\"")).quiet_ms, 0xffffffffU);
 }
 
-// Only a spread by the client's end brings requests and rewritten replies to the same worker.
+// Only a spread by the client's end brings a connection's requests and replies to the same worker
+// if functions rewrite them.
 TEST(Config, RefusesToTearConnectionsApart) {
   const std::string symmetric = "spread.scheme = \"toeplitz-symmetric\"\n";
   const std::string two_way =
@@ -451,7 +452,7 @@ TEST(Config, AKeyOfTooManyPartsIsRefused) {
     const std::string text = "\n" + fmt::format(fmt::runtime(around), key(1'000'000)) + "\n";
     EXPECT_EQ(problem(text), "f:2: a key has more than 256 parts: give it fewer") << around;
   }
-  // Quotes may hide what separates keys, and dots that do not.
+  // In quotes, the characters that end a key, and dots, are parts of names.
   for (const char* before :
        {"", "x = \"\"\"\na\"\"\"\"\n", "x = '''\n\"'''\n", "'\\' = 1 # \"\n"}) {
     for (const char* part : {"\"=\"", "'\"#='", "\"\\\"=\""}) {

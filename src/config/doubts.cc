@@ -34,7 +34,8 @@ std::vector<std::string> doubts(const Config& config) {
   append_twins<AddressV6>(config, all);
   const bool levels = config.spread.level;
   if (levels && config.workers == 1 && !config.uses_few_workers)
-    all.emplace_back("spread.level has no effect with one worker: give workers, or leave it out");
+    all.emplace_back(
+        "spread.level has no effect with one worker: give workers, or leave spread.level out");
   if (!levels && config.spread.level_interval_ms != Config::Spread().level_interval_ms)
     all.emplace_back("spread.level_interval_ms has no effect without spread.level = true");
   return all;

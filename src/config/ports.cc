@@ -25,8 +25,8 @@ std::optional<Mac> parse_mac(const std::string& text) {
   return mac.is_unicast() ? std::optional(mac) : std::nullopt;
 }
 
-/// True for characters that the kernel refuses in an interface's name, and for `%`, which it
-/// replaces by a number.
+/// True for characters that the kernel refuses in an interface's name, for other control
+/// characters, and for `%`: the kernel replaces "%d" by a number.
 bool is_no_part_of_names(char c) {
   const auto byte = static_cast<unsigned char>(c);
   return byte <= ' ' || byte == 0x7f || c == '/' || c == ':' || c == '%';
@@ -117,8 +117,9 @@ class LiveReader {
                         " is no name of an interface: give one of up to 15 letters "
                         "and digits, like mr0");
     } else if (!has_neighbours(port.device.kind)) {
-      problems_.add(raw.kernel.line, "port.kernel",
-                    raw.device.value + " has no neighbours for the kernel: leave kernel out");
+      problems_.add(
+          raw.kernel.line, "port.kernel",
+          raw.device.value + " reaches no stations, so the kernel cannot use it: leave kernel out");
     } else if (is_of_kernel(port.device.kind) && port.device.target == name) {
       problems_.add(raw.kernel.line, "port.kernel",
                     in_quotes(name) + " is the port's own device: give a new name, like mr0");
@@ -216,7 +217,7 @@ class LiveReader {
   }
 
   /// Returns the port that the route names, or else the port that has the next hop in one of its
-  /// networks.
+  /// networks; none, with a problem noted, if there is no such port.
   template <class A>
   std::optional<unsigned> link_of(const RawRoute& raw, const std::optional<A>& via) {
     if (raw.port.given) {
@@ -229,7 +230,7 @@ class LiveReader {
     }
     if (!via) {
       problems_.add(raw.line, "route",
-                    "has no next hop: give via, or give port if the prefix is on its link");
+                    "has no next hop: give via, or give port if the prefix is on a port's link");
       return std::nullopt;
     }
     for (const auto& own : live_.family<A>().own) {
@@ -237,7 +238,7 @@ class LiveReader {
     }
     problems_.add(raw.via.line, "route.via",
                   to_string(*via) +
-                      " is in no port's network: give port, too, or the port an address "
+                      " is in no port's network: give port, too, or give a port an address "
                       "of that network");
     return std::nullopt;
   }

@@ -233,8 +233,9 @@ INSTANTIATE_TEST_SUITE_P(
     Keys, LiveConfigErrors,
     testing::Values(
         WrongPorts{"route = [{ via = \"198.51.100.1\" }]", "route.prefix: is missing: give it"},
-        WrongPorts{"route = [{ prefix = \"0.0.0.0/0\" }]",
-                   "route: has no next hop: give via, or give port if the prefix is on its link"},
+        WrongPorts{
+            "route = [{ prefix = \"0.0.0.0/0\" }]",
+            "route: has no next hop: give via, or give port if the prefix is on a port's link"},
         WrongPorts{"route = [{ prefix = \"0.0.0.0/33\", via = \"198.51.100.1\" }]",
                    "route.prefix: \"33\" is no prefix length: give 0 to 32"},
         WrongPorts{"route = [{ prefix = \"10.1.2.3/8\", via = \"198.51.100.1\" }]",
@@ -244,10 +245,11 @@ INSTANTIATE_TEST_SUITE_P(
         WrongPorts{
             "route = [{ prefix = \"::/0\", via = \"198.51.100.1\" }]",
             "route.via: \"198.51.100.1\" is no IPv6 address, as the route's prefix is: give one"},
-        WrongPorts{"route = [{ prefix = \"0.0.0.0/0\", via = \"192.0.2.1\" }]",
-                   "route.via: 192.0.2.1 is in no port's network: give port, too, or the port an "
-                   "address of "
-                   "that network"},
+        WrongPorts{
+            "route = [{ prefix = \"0.0.0.0/0\", via = \"192.0.2.1\" }]",
+            "route.via: 192.0.2.1 is in no port's network: give port, too, or give a port an "
+            "address of "
+            "that network"},
         WrongPorts{"route = [{ prefix = \"0.0.0.0/0\", via = \"192.0.2.1\", port = \"otside\" }]",
                    "route.port: no port is called \"otside\": give one of \"outside\", \"inside\""},
         WrongPorts{"service = [{ address = \"203.0.113.1\", backends = [{ address = "

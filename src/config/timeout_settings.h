@@ -61,8 +61,8 @@ struct TimeoutSeconds {
     }
     return all;
   }
-  /// Returns the longest timeout of the states in which a connection's next packet looks like a
-  /// first one.
+  /// Returns the longest timeout of the protocols other than TCP: each of their packets looks like
+  /// a first one.
   std::uint32_t longest_without_syn() const {
     std::uint32_t longest = 0;
     for (std::size_t i = 0; i < of.size(); ++i) {

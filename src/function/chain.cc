@@ -45,7 +45,7 @@ std::vector<Part> ChainFor<K>::parts() const {
   return all;
 }
 
-/// Steers each key like the first function that rewrites one of its ends.
+/// Steers each key like the first function that names an end of it.
 template <class K>
 Steered ChainFor<K>::steer(std::span<const K> keys) const {
   Steered steered;
@@ -58,8 +58,8 @@ Steered ChainFor<K>::steer(std::span<const K> keys) const {
   return steered;
 }
 
-/// Asks the functions in order. A packet that one function refuses is not shown to the next. A
-/// packet that no function handles gets `no_service`.
+/// Asks the functions in order. A packet that one function refuses, or takes for a reply, is not
+/// shown to the functions behind it. A packet that no function handles gets `no_service`.
 template <class K>
 std::uint64_t ChainFor<K>::screen(Burst& burst, Lane<K>& lane, std::uint64_t unknown) {
   std::uint64_t begin = 0;
@@ -84,7 +84,7 @@ std::uint64_t ChainFor<K>::screen(Burst& burst, Lane<K>& lane, std::uint64_t unk
 
 // --- open
 
-/// Returns the key with which the originator's packets leave a function.
+/// Returns the key with which the originator's packets leave the link's function.
 template <class K>
 K ChainFor<K>::left_by(const Link& link) const {
   const Opening<K>& opening = link.opening;
@@ -109,7 +109,7 @@ void ChainFor<K>::abandon(Link& link) {
 
 /// Asks the functions for another reply key after a collision, from the last to the first, until
 /// one accepts. Sets `next` to the place behind that function: from there on the functions must be
-/// asked anew. False: all functions refuse.
+/// asked anew. False: no function accepts.
 template <class K>
 bool ChainFor<K>::choose_otherwise(const Burst& burst, std::size_t& next) {
   for (next = links_.size(); next > 0; --next) {
@@ -248,8 +248,9 @@ void ChainFor<K>::serve(Burst& burst, std::uint64_t places, const States<K>& sta
     serve_without_entry(burst, without, states);
 }
 
-/// Lets each function serve the packets as if it were alone. A verdict that drops a packet is
-/// final; one that serves it outweighs those of functions that do not handle it.
+/// Lets each function serve the packets as if there were no other function. A verdict that drops a
+/// packet is final; a verdict that serves the packet outweighs the verdicts of functions that do
+/// not handle it.
 template <class K>
 void ChainFor<K>::serve_without_entry(Burst& burst, std::uint64_t places, const States<K>& states) {
   const Lane<K>& lane = burst.lane<K>();

@@ -68,8 +68,8 @@ class ChainSettings final : public FunctionSettings {
 
 class ChainView final : public FunctionView {
  public:
-  /// `views` are those of the functions. `chain` is any worker's chain, from which the parts are
-  /// read; null if no worker has one yet.
+  /// `views`: the view of each function, in order. `chain` is any worker's chain, from which the
+  /// parts are read; null if no worker has one yet.
   ChainView(std::vector<std::shared_ptr<const FunctionView>> views, const Chain* chain)
       : views_(std::move(views)) {
     if (chain == nullptr) return;  // then there are no connections, either
@@ -77,7 +77,9 @@ class ChainView final : public FunctionView {
     parts_v6_ = chain->family<KeyV6>().parts();
   }
 
-  /// Joins what the functions say about a packet that they handle, up to the first that drops it.
+  /// Joins the explanations of the functions that handle the packet; those that only forward it
+  /// unchanged are left out if another function handles it. The first function that drops the
+  /// packet is the only one that explains it.
   Explained explain(const AnyKey& key, const Flow* connection) const override {
     Explained all;
     bool is_dropped = false;
@@ -157,9 +159,9 @@ class ChainDeployment final : public FunctionDeployment {
     return *all_[worker];
   }
 
-  /// Updates the functions in order. If one refuses its settings, the functions before it get their
-  /// old ones back. After any change all connections are reviewed: one in which a function had no
-  /// part may concern that function now.
+  /// Updates the functions in order. If one returns an error, the functions before it get their old
+  /// settings back. If any function asks for a review, all connections are reviewed: a connection
+  /// in which a function had no part may concern that function now.
   Result<Review> update(std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run,
                         const OnEachWorker& on_each) override {
     Review review = Review::none;

@@ -1,5 +1,5 @@
-// Makes one `FunctionSettings` of several functions, for the rest of the program. Its deployment
-// makes a chain (chain.h) for each worker.
+// Makes one `FunctionSettings` of several functions, for the rest of the program. The deployment of
+// these settings makes a chain (chain.h) for each worker.
 #pragma once
 
 #include <memory>

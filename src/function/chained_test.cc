@@ -88,8 +88,9 @@ TEST_P(ChainedTest, AReloadAsksForConnectionsWhereOneMayChange) {
   const auto one = service("203.0.113.10");
   const auto other = service("203.0.113.11");
   EXPECT_EQ(reload({one}), Review::none);
-  EXPECT_EQ(reload({one, other}), Review::all) << "it may take connections to no service";
-  EXPECT_EQ(reload({other}), Review::none) << "nothing lived there";
+  EXPECT_EQ(reload({one, other}), Review::all)
+      << "the added service may take connections that went to no service";
+  EXPECT_EQ(reload({other}), Review::none) << "the removed service had no connections";
 }
 
 INSTANTIATE_TEST_SUITE_P(Orders, ChainedTest, testing::Bool());

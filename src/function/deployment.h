@@ -1,15 +1,16 @@
 // The contract of a deployment: a function's instances in all workers, and what they have in
 // common.
 //
-// Threads: one at a time calls, first the thread that starts the run, then the thread that holds
-// `Control`'s lock. Only `make` is called by several threads at once. The workers call their
-// `Function`s themselves; changes to these while workers run are made by `OnEachWorker`.
+// Threads: one thread at a time calls a deployment, first the thread that starts the run, then the
+// thread that holds `Control`'s lock. Only `make` is called by several threads at once. The workers
+// call their `Function`s themselves; changes to these while workers run are made by `OnEachWorker`.
 //
 // Invariants:
 //
 // 1. `make` is called once for each worker, before every other call but `view`.
 // 2. A worker's function lives as long as the deployment.
-// 3. After an error nothing has changed.
+// 3. After an error nothing has changed, unless some worker no longer serves: then other workers
+//    may have changed, and the run is about to end.
 //
 // All calls but `make` and `update` have defaults, which suit a function without data common to all
 // workers.
@@ -58,16 +59,20 @@ struct Explained {
   /// Names with values, such as "service" and "backend". Always all names of the kind, in the same
   /// order; a value that is not known is empty.
   std::vector<std::pair<std::string_view, std::string>> names;
-  std::optional<AnyAddress> sent_to;  ///< the address that the packet is sent to, if it is known
+  /// The address that the packet is sent to (the next hop, if the function chooses one), if known.
+  std::optional<AnyAddress> sent_to;
   Verdict verdict = Verdict::no_service;
-  std::string why;  ///< a sentence without its full stop
-  /// True: the function only says that packets are forwarded unchanged. In a chain, explanations of
-  /// other functions replace this one.
+  /// A sentence without its full stop; without `side`, the beginning of a sentence, which the
+  /// caller completes.
+  std::string why;
+  /// True: the function only says that packets are forwarded unchanged. In a chain, the
+  /// explanations of other functions that handle the packet replace this one.
   bool changes_nothing = false;
 };
 
-/// A snapshot of a deployment, which any thread may use for any time. The default members suit a
-/// function that handles every packet, and has no names for connections.
+/// A snapshot of a deployment, which any thread may use, also after the deployment has changed. The
+/// default members suit a function that forwards every packet unchanged, and has no names for
+/// connections.
 class FunctionView {
  public:
   virtual ~FunctionView() = default;
@@ -78,7 +83,7 @@ class FunctionView {
     const AnyKey& translated;
     const std::byte* image;  ///< written by the function (`FunctionFor::write`)
   };
-  /// Explains what becomes of a packet with this key and connection; null: the packet has no
+  /// Explains what becomes of a packet with this key; `connection` null: the packet has no
   /// connection.
   virtual Explained explain(const AnyKey& key, const Flow* connection) const;
   /// Appends what the function knows of the connection: members of a JSON object, each with a comma
@@ -96,8 +101,8 @@ class FunctionDeployment {
   virtual Function& make(unsigned worker) = 0;
 
   /// Changes to other settings of the same kind, which must not differ in what
-  /// `FunctionSettings::unchangeable` names. Returns the connections that are to be reviewed
-  /// (`FunctionFor::fate`) then. Errors: a setting is wrong (usage), or some worker no longer
+  /// `FunctionSettings::unchangeable` names. Returns which connections are to be reviewed
+  /// afterwards (`FunctionFor::fate`). Errors: a setting is wrong (usage), or some worker no longer
   /// serves (failed).
   virtual Result<Review> update(std::shared_ptr<const FunctionSettings> settings,
                                 const FunctionRun& run, const OnEachWorker& on_each) = 0;
@@ -117,11 +122,11 @@ class FunctionDeployment {
   /// @name Another process takes over
   /// @{
   /// Adds members to an object that the new process receives before any connection, as
-  /// `FunctionRun::offered`. All functions of a chain write to one object, so their members have
-  /// different names. False: some worker no longer serves.
+  /// `FunctionRun::offered`. All functions of a chain write to one object, so their members must
+  /// have different names. False: some worker no longer serves.
   virtual bool tell_first(Json& /*to*/, const OnEachWorker&) const { return true; }
   /// Adds members to an object that the new process receives after all connections (`take_last`).
-  /// If this process dies before, the new process receives none.
+  /// If this process dies before, the new process receives no such object.
   virtual void tell_last(Json& /*to*/, const OnEachWorker&) const {}
   /// Reads the object that the process before has sent last; null: that process has ended without
   /// sending it. Until this call the deployment keeps what the process before served, even if it is

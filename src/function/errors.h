@@ -8,10 +8,11 @@
 
 namespace millrace {
 
-/// Rewrites the burst's ICMP errors, and gives them the verdict `related`. In their lane, the
-/// caller has set `connection` to the entry of the quoted packet. Errors about packets that are not
-/// served stay as they are. `target_of(side, key, id)` returns how packets with that key leave;
-/// `id` is their entry, on that side of the connection.
+/// Rewrites the burst's ICMP errors, and gives them the verdict `related`. In their lane
+/// (`Burst::quoted`), the caller has set `connection` and `replies` for the lane's keys. Errors
+/// about packets that are not served stay as they are. `target_of(side, key, id)` returns how
+/// packets with that key leave, which go the same way as the error; `id` is their entry, on that
+/// side of the connection.
 template <class K, class TargetOf>
 void send_errors_on(Burst& burst, FunctionFor<K>& function, TargetOf&& target_of) {
   const Lane<K>& lane = burst.quoted<K>();
@@ -21,7 +22,7 @@ void send_errors_on(Burst& burst, FunctionFor<K>& function, TargetOf&& target_of
     const ConnId id = lane.connection[i];
     const auto to = id != ConnId::none ? std::optional(target_of(lane.side(i), key, id))
                                        : function.target_without_entry(burst, packet, key);
-    // The parser files only errors that quote a packet which can be read.
+    // The lane has only errors whose quoted packet can be read, so `rewrite_error` returns true.
     if (!to || !rewrite_error(burst.data[packet], burst.headers[packet], key, to->key)) continue;
     if (to->next_hop) burst.send_by(packet, *to->next_hop);
     burst.verdict[packet] = Verdict::related;

@@ -7,36 +7,39 @@
 //   steer    which end of a packet's connection no function rewrites; that end chooses the worker
 //   (find)   the tracker finds the packets' entries, and the side that has sent each packet
 //   screen   for packets without an entry: which of them may begin a connection
-//   open     for a new connection: the function chooses, and names the reply's key
-//   (link)   the tracker inserts the reply's entry; if its key is taken, `open` is called again
-//   event    a connection is proved, or has ended
-//   serve    for every packet: the function says how it leaves, counts it, gives it a verdict
+//   open     for a new connection: the function accepts or refuses it, and names the reply's key
+//   (link)   the tracker inserts the reply's entry; if its key is taken, `open` may be called again
+//   event    a connection is proved, has ended, or has come from another worker (`Event`)
+//   serve    for every packet with a key: the function says how the packet leaves, and its verdict
 //   (apply)  the line rewrites packets, and ICMP errors about them (errors.h)
-//   write    an image of a connection, from which `open` makes it at another worker or process
+//   write    an image, from which `open` opens the connection at another worker or process
 //
 // A function must define `part`, `open` and `serve`. The defaults of the rest suit a function that
 // tracks everything and changes nothing.
 //
-// Threads: each worker has a function of its own (`FunctionDeployment::make`), and only the
-// worker's thread calls it; before workers run and while they are at rest, any one thread at a time
-// may.
+// Threads: each worker has a function of its own (`FunctionDeployment::make`), which only the
+// worker's thread calls; before workers run and while they are at rest, any one thread at a time
+// may. Exceptions: the thread that calls the deployment may call `parts` at any time, and another
+// worker's function may read from this one in `continue_from`.
 //
 // Invariants:
 //
-// 1. No call blocks, throws or allocates: millions of packets a second wait for it.
+// 1. In a live run no call but `parts` blocks, throws or allocates: millions of packets a second
+//    wait for the calls.
 // 2. `open` writes every byte of both states that is read later. Before the call, the states hold
 //    bytes of another connection, or of the attempt before.
-// 3. A connection counts from the answer that accepts it, a resumed one from `Event::adopted`. It
-//    is uncounted once: by `closed` or by `abandoned`. An `open` with a higher `attempt` uncounts
-//    the attempt before it.
-// 4. A connection stays `unconcerned` once the function has answered so: `serve` leaves its packets
-//    as they are, `event` does nothing, `target` returns the key that it was given. Only `fate` may
-//    return `begins_anew`, if by now the function would take such a connection.
-// 5. Where workers share tables, several functions may serve the same connection at once: states
-//    are constant after `open`, or read and written by `std::atomic_ref`. The originator's entry
-//    may be gone when a reply is served (`States::originator`).
-// 6. The answers of `serve` and `fate` depend on states, settings and packet alone: after any burst
-//    a connection may go on at another worker or in another process.
+// 3. The function counts a connection when it accepts the connection, a resumed one at
+//    `Event::adopted`. It uncounts the connection once: at `closed`, at `abandoned`, or when it
+//    accepts the next attempt in place of the attempt before.
+// 4. A connection stays `unconcerned` once the function has decided so: `serve` leaves its packets
+//    as they are, `event` does nothing, `target` returns the key that it was given. The exception
+//    is `fate`: it may return `begins_anew`, if by now the function would take such a connection.
+// 5. Where workers share tables, several workers' functions may serve the same connection at once:
+//    states are constant after `open`, or read and written by `std::atomic_ref`. The originator's
+//    entry may be gone when a reply is served (`States::originator`).
+// 6. For a connection with an entry, the answers of `serve` and `fate` depend on states, settings
+//    and arguments alone: after any burst the connection may go on at another worker or in another
+//    process.
 //
 // Errors: nothing returns an error. A function refuses a connection in its answer to `open`,
 // and a packet by a verdict that drops it. The line refuses a function with a `part` that is too
@@ -59,32 +62,34 @@
 
 namespace millrace {
 
-/// The bytes that a function keeps in the entries of a connection, and their image.
+/// The layout of the bytes that a function keeps in the entries of a connection, and of their
+/// image.
 struct Part {
   /// Largest size of all parts of an entry together, and of all images of a connection together.
   static constexpr std::size_t kMost = 64;
 
   std::string_view name;               ///< name of the function
-  std::uint16_t version = 1;           ///< version of the image, raised when its meaning changes
+  std::uint16_t version = 1;           ///< raised when the meaning of the image changes
   std::uint16_t originator_bytes = 0;  ///< size of the part in the originator's entry
   std::uint16_t reply_bytes = 0;       ///< size of the part in the reply's entry
   std::uint16_t alignment = 2;         ///< alignment of both parts: 1, 2, 4 or 8
   /// Size of the image that `write` writes and `open` reads at another worker or process; the image
-  /// is not aligned. A process without this function takes a connection over only if its image is
+  /// is not aligned. A process without this function takes a connection over only if this image is
   /// all 0.
   std::uint16_t image_bytes = 0;
   bool replies = true;  ///< false: no connection has a reply's entry, so none is looked up
 };
 
-/// A connection that is to be opened. The function fills the members under *answer*.
+/// A connection that is to be opened. The function fills the members under *answer*, and the
+/// states.
 template <class K>
 struct Opening {
   std::uint8_t packet = 0;    ///< place in the burst of the connection's first packet
   std::uint32_t attempt = 0;  ///< number of earlier answers; the reply key of each was taken
   K key;                      ///< the originator's key
   /// True: the packet is a reply to a packet that was served without an entry. The function is
-  /// asked once only, and the answer is given up (`Event::abandoned`) if its reply key is not the
-  /// packet's.
+  /// asked once only. If it accepts, but its reply key is not the packet's, or the reply's entry
+  /// finds no place, the opening is given up (`Event::abandoned`).
   bool by_reply = false;
   std::byte* state = nullptr;        ///< the function's part of the originator's entry
   std::byte* reply_state = nullptr;  ///< the function's part of the reply's entry
@@ -93,7 +98,7 @@ struct Opening {
   /// on as it was. If the connection finds a place, `Event::adopted` follows, else no event does.
   bool is_resumed = false;
   /// The image of a resumed connection, which `write` wrote at the worker or process before; null
-  /// if no function of that name had a part in the connection.
+  /// if there was no function of that name.
   const std::byte* image = nullptr;
   std::span<const std::byte* const> images;  ///< the image of each function of a chain
 
@@ -101,9 +106,9 @@ struct Opening {
     one_way,  ///< open it; there is no reply's entry
     two_way,  ///< open it; link `reply_key`
     refused,  ///< do not open it; `refusal` says why
-    /// This function has no part in the connection, but another function in the chain may open it.
-    /// The function marks that in its state (invariant 4). If no function has a part, the
-    /// connection is refused, so `refusal` is set, too.
+    /// This function has no part in the connection, but another function of a chain may open it.
+    /// The function marks that in its state (invariant 4), and sets `refusal`, too: outside of a
+    /// chain the connection is refused with that verdict.
     unconcerned,
   };
   // answer:
@@ -138,8 +143,10 @@ enum class Event : std::uint8_t {
 /// The decision about a connection after a change of settings. The order is that of severity.
 enum class Fate : std::uint8_t {
   stays,
-  begins_anew,  ///< the connection's entries are removed; its next packet opens it again
-  reset,        ///< the connection ends, and both sides get a RST
+  begins_anew,  ///< the connection's entries are removed; its next packet counts as a first one
+  /// The TCP connection ends. Each side gets a RST, if the sequence number that it expects next is
+  /// known.
+  reset,
 };
 
 /// The connections to review after a change: the line asks the function for the `fate` of each.
@@ -162,23 +169,24 @@ class FunctionFor {
   /// Returns the parts of a chain's functions; a function that is no chain returns its own part.
   virtual std::vector<Part> parts() const { return {part()}; }
 
-  /// Returns which end of each of these packets, at most 64, chooses the worker of its connection:
-  /// the end that the function does not rewrite, if it rewrites the other. By default neither end:
-  /// nothing is rewritten.
+  /// Returns for each of these packets' keys, at most 64, which end chooses the worker of the
+  /// packet's connection: the end that the function does not rewrite, if it rewrites the other end.
+  /// By default neither end: nothing is rewritten.
   virtual Steered steer(std::span<const K> /*keys*/) const { return {}; }
 
-  /// Returns which of the lane's packets in `unknown`, which have no entry, may begin a connection;
-  /// `unknown` and the result are bits by place in the lane. For each other packet, sets the bit in
-  /// the lane's `replies` if the packet may be a reply to one that was served without an entry;
-  /// else gives the packet a verdict: `no_service` if the function does not handle it, another
-  /// verdict to refuse it.
+  /// Returns those of the lane's packets in `unknown`, packets without an entry, that may begin a
+  /// connection; `unknown` and the result are bits by place in the lane. For each other packet in
+  /// `unknown`, sets the bit in the lane's `replies` if the packet may be a reply to one that was
+  /// served without an entry; else gives the packet a verdict: `no_service` if the function does
+  /// not handle it, another verdict to refuse it.
   virtual std::uint64_t screen(Burst&, Lane<K>&, std::uint64_t unknown) { return unknown; }
 
   /// Answers whether and how a connection is opened (`Opening`). If the reply's key is taken, by
-  /// another entry or by the originator's, `open` is called again with the next `attempt`: the
-  /// function uncounts the attempt before, and answers with a reply key that it has not tried yet,
-  /// or refuses. `Event::abandoned` follows an accepted attempt if the connection is not opened
-  /// after all, because a later attempt is refused or the table is full.
+  /// another entry or by the originator's, `open` is called again with the next `attempt`, except
+  /// for `by_reply` and `is_resumed`. Then the function uncounts the attempt before, and accepts
+  /// with a reply key that it has not tried yet; or it refuses. `Event::abandoned` follows an
+  /// accepted attempt if the connection is not opened after all, because the next attempt is
+  /// refused or the table is full.
   virtual void open(const Burst& burst, Opening<K>& opening) = 0;
 
   /// Takes note of an event of the connection with this originator's state. Any worker may have
@@ -192,8 +200,8 @@ class FunctionFor {
   /// verdict (`burst.verdict[lane.packet[i]]`), and how the packet leaves, into the lane
   /// (`set_source`, ...) and the burst (`send_by`, `limit_mss`).
   ///
-  /// - A packet with an entry (`lane.connection[i]`, of side `lane.side(i)`) becomes `tracked`, or
-  ///   gets a verdict that drops it.
+  /// - A packet with an entry (`lane.connection[i]`, of side `lane.side(i)`) gets the verdict
+  ///   `tracked`, or one that drops the packet.
   /// - An originator's packet without an entry arrives with the verdict that says why it has none.
   ///   The function may turn `table_full`, `over_budget` and `no_connection` into `stateless`, or
   ///   into another reason; it leaves every other verdict.
@@ -206,20 +214,20 @@ class FunctionFor {
     K key;
     std::optional<typename K::Address> next_hop;  ///< if set, replaces the route's next hop
   };
-  /// Returns how packets with that key leave; their connection has this originator's state. The
-  /// line asks only if the connection has no reply's entry: otherwise the key of that entry says
-  /// how they leave.
+  /// Returns how an originator's packets with that key leave; their connection has this
+  /// originator's state. The line asks only if the connection has no reply's entry: otherwise the
+  /// key of that entry says how they leave. A chain asks for every connection.
   virtual Target target(const K& key, const std::byte* /*state*/) const {
     return {key, std::nullopt};
   }
 
   /// Writes the image of the connection with this originator's key and state, for another worker or
-  /// process: `Part::image_bytes` bytes. An image that is all 0 means that the connection goes on
-  /// just the same without this function.
+  /// process and for views: `Part::image_bytes` bytes. An image that is all 0 means that the
+  /// connection goes on just the same without this function.
   virtual void write(const K&, const std::byte* /*state*/, std::byte* /*image*/) const {}
 
   /// Returns the fate, under the present settings, of the connection with this originator's key and
-  /// state. Any worker may have opened the connection. `is_answered`: the other side has sent a
+  /// state. Any worker may have opened the connection. `is_answered`: the replying side has sent a
   /// packet, or may have.
   virtual Fate fate(const K&, const std::byte* /*state*/, bool /*is_answered*/) const {
     return Fate::stays;
@@ -227,22 +235,22 @@ class FunctionFor {
 
   /// @name Packets that are served without an entry
   /// @{
-  /// Returns `tracked` if this packet, a reply without a connection, answers packets that are
-  /// served without an entry; then `originator` becomes their key. Returns the verdict of a limit
-  /// if that limit forbids the connection, and so the reply; else `no_service`.
+  /// Returns `tracked` if this packet, which has no entry, is a reply to packets that are served
+  /// without one; then `originator` becomes the key of these packets. Returns the verdict of a
+  /// limit if that limit forbids the connection, and so the reply; else `no_service`.
   virtual Verdict recognise_reply(const Burst&, unsigned /*packet*/, const K& /*reply_key*/,
                                   K& /*originator*/) {
     return Verdict::no_service;
   }
   /// Returns how packets with that key and without a connection leave; nothing if the function does
-  /// not serve them, or cannot tell now how they leave. `packet` is an ICMP error about such a
-  /// packet.
+  /// not serve them, or cannot tell now how they leave. `packet` is the place in the burst of an
+  /// ICMP error that goes the same way as these packets.
   virtual std::optional<Target> target_without_entry(const Burst&, unsigned /*packet*/, const K&) {
     return std::nullopt;
   }
   /// Notes that some connections of `other`, a function with the same settings, go on here: from
-  /// now on packets without an entry are served here as they are there. Called by this function's
-  /// worker; `other` may be serving meanwhile.
+  /// now on packets without an entry are served here as `other` serves them. Called by this
+  /// function's worker; `other` may be serving meanwhile.
   virtual void continue_from(const FunctionFor& /*other*/) {}
   /// @}
 };

@@ -13,7 +13,7 @@
 
 namespace millrace {
 
-/// Returns the whole number that `json` is. It must be from `least` to `most`.
+/// Returns the whole number that `json` is, which must be from `least` to `most`.
 template <class Number>
 Number number_from(const Json& json, Number least, Number most) {
   if (!json.is_number_unsigned()) throw std::invalid_argument("number");
@@ -37,9 +37,11 @@ void with_address(const Json& json, Then&& then) {
   }
 }
 
-/// Returns the error (failed) for JSON that is not that of a millrace that hands over.
+/// Returns the error (failed) for JSON that no millrace sends when it hands over.
 inline Error no_offer() {
-  return {"the answer at the control socket is not that of a millrace that can hand over"};
+  return {
+      "the answer at the control socket cannot be read: it must come from a millrace that can hand "
+      "over"};
 }
 
 }  // namespace millrace

@@ -2,7 +2,8 @@
 // A constant, so any thread may read it.
 //
 // To add a function, make a folder beside this file with a `FunctionKind`, and add a line to the
-// list in kinds.cc. Nothing outside that folder names its types (checked by cmake/lint.py).
+// list in kinds.cc. Besides kinds.cc, only tests and some benchmarks outside that folder include
+// its headers (checked by cmake/lint.py).
 #pragma once
 
 #include <memory>
@@ -28,7 +29,8 @@ struct FunctionKey {
 /// A command over the control socket (docs/control.md).
 struct FunctionCommand {
   std::string_view path;  ///< "/drain"
-  bool changes = false;   ///< true: a POST, refused while another process takes over; false: a GET
+  bool changes = false;   ///< true: a POST, refused while another process takes over or a shard
+                          ///< moves; false: a GET
 };
 
 /// An array in the statistics, which DPDK's telemetry offers as /millrace/<key>.
@@ -55,8 +57,8 @@ struct FunctionKind {
   /// Returns the settings of a configuration without the function's keys.
   std::shared_ptr<const FunctionSettings> (*defaults)();
   std::unique_ptr<SettingsReader> (*reader)();
-  /// Makes the deployment; `settings` must be of this kind. Errors: a setting is wrong (usage);
-  /// what the process before has offered cannot be read (failed).
+  /// Makes the deployment; `settings` must be of this kind. Errors: a setting is wrong (usage); the
+  /// offer of the process before cannot be read (failed).
   Result<std::unique_ptr<FunctionDeployment>> (*deploy)(
       std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run);
 };

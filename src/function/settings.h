@@ -1,8 +1,8 @@
 // The settings of a function, as far as the rest of the program depends on them.
 //
 // A kind of function (kind.h) derives its own settings from `FunctionSettings`, and its reader
-// (reader.h) makes them. Calls that it does not override say that the function needs nothing.
-// Settings never change, so any thread may read them; a reload makes new ones.
+// (reader.h) makes them. The default results of the other calls say that the function needs
+// nothing. Settings never change, so any thread may read them; a reload makes new ones.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ struct Surroundings {
   const auto& family() const {
     return of_family<A>(v4, v6);
   }
-  /// False: packets come from a capture, and there are no links.
+  /// False: the file has no ports, so there are no links.
   bool is_live() const { return !has_kernel.empty(); }
 };
 
@@ -38,9 +38,10 @@ struct FunctionRun {
   unsigned workers = 1;
   bool shares_tables = false;        ///< true: the workers use the same connection tables
   bool stateless_when_full = true;   ///< packets that find no place may be served without an entry
-  std::uint32_t quiet_ms = 600'000;  ///< a connection that was idle for less may still go on
+  std::uint32_t quiet_ms = 600'000;  ///< idle time below which an untracked connection may go on
   unsigned helpers = 0;              ///< threads that may be started beside the workers
-  /// The object of the process before (`FunctionDeployment::tell_first`); null: there is none.
+  /// The object that the process before has sent first (`FunctionDeployment::tell_first`); null:
+  /// there was no process before.
   const Json* offered = nullptr;
 };
 
@@ -57,7 +58,7 @@ struct FunctionFacts {
   std::string_view counts_nothing;
   /// The key by which packets that no function handles are dropped; empty: such packets go on.
   std::string_view drops_unmatched;
-  bool has_replies = false;  ///< true: replies come from other addresses than requests go to
+  bool has_replies = false;  ///< true: the function rewrites some replies
 };
 
 class FunctionSettings {
@@ -71,7 +72,8 @@ class FunctionSettings {
   virtual std::vector<std::string> unchangeable(const FunctionSettings& /*is*/) const { return {}; }
   /// Appends warnings, a line each, about settings that are allowed but probably a mistake.
   virtual void append_doubts(const Surroundings&, std::vector<std::string>& /*all*/) const {}
-  /// Adds the addresses that the function serves, and those that it sends packets to, for hosts.
+  /// Adds to the configuration of hosts: the addresses that the function serves, and those that it
+  /// sends packets to or gets replies from.
   virtual void tell(HostAddresses<AddressV4>&, HostAddresses<AddressV6>&) const {}
 };
 

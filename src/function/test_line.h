@@ -1,16 +1,16 @@
 // For tests: a line around one function, one packet at a time, with a map for a table. A test sends
 // packets through it and looks at what comes out; forward/forward_test.cc is a short example.
 //
-// The line asks the function what the tracker and a family of a line (line/family.h) ask it, in
-// their order, and fails the test if an answer breaks the contract of function.h. The test decides
+// The line asks the function what the tracker and a family of a line (line/family.h) ask it, in the
+// same order, and fails the test if an answer breaks the contract of function.h. The test decides
 // some things that a real line finds out by itself:
 //
 // - the room in the table: `full`, `replies_full`, `over_budget`;
 // - the proof and the end of connections: `prove`, `close`. States are not followed, so a SYN or a
 //   RST ends nothing. Only a connection that a reply opens is proved at once, as on a real line.
 //
-// A test makes the calls that no packet causes itself, by `function()`: `steer`, `Event::unproved`,
-// and connections that move between workers (`continue_from`, `Event::adopted`).
+// A test itself makes the calls that no packet causes, through `function()`: `steer`,
+// `Event::unproved`, and connections that move between workers (`continue_from`, `Event::adopted`).
 //
 // The caller owns the function, which must outlive the line. One thread uses both.
 #pragma once
@@ -143,8 +143,8 @@ class TestLine {
   /// Returns the originator's state of the connection with this first packet.
   const std::byte* state(const Packet& packet) const { return records_.state(id_of(packet)); }
 
-  /// Opens here the connections of `from`, the line of a process that this one replaces. Both lines
-  /// must have the same kind of function. Returns how many connections go on.
+  /// Opens here the connections of `from`, the line of a process that this line's process replaces.
+  /// Both lines must have the same kind of function. Returns how many connections go on.
   std::size_t take_over(TestLine& from) {
     std::size_t taken = 0;
     for (const auto& at : from.entries_) taken += is_originator(at) && resume(from, at.second.id);
@@ -321,8 +321,8 @@ class TestLine {
     opening.reply_state = reply_state_.data();
     return opening;
   }
-  /// Inserts the reply's entry. Both sides' entries are in one table, so a reply's key also
-  /// collides with that of its own originator.
+  /// Inserts the reply's entry. Both sides' entries are in one table, so a reply's key collides,
+  /// too, if it equals the key of its own originator.
   Linked link(ConnId id, const Opening<K>& opening) {
     if (opening.decision == Decision::one_way) return Linked::yes;
     EXPECT_TRUE(part_.replies) << "open: `part` says that there are no replies";
@@ -338,7 +338,8 @@ class TestLine {
     burst_->verdict[0] = why;
     return ConnId::none;
   }
-  /// Opens the connection that the packet, a reply, proves: it was served without an entry before.
+  /// Opens the connection that the packet, a reply, proves, if it proves one that was served
+  /// without an entry before.
   void open_by_reply(Lane<K>& lane) {
     if (!shows_a_connection()) return;
     Verdict& verdict = burst_->verdict[0];
@@ -442,8 +443,7 @@ class TestLine {
   std::vector<ConnId> free_;
   std::map<std::string, Entry> entries_;  // by key
   std::set<ConnId> proved_;
-  alignas(
-      8) std::array<std::byte, Part::kMost> reply_state_;  // state of the connection being opened
+  alignas(8) std::array<std::byte, Part::kMost> reply_state_;  // of the connection being opened
   test::Bytes bytes_;
 };
 

@@ -50,8 +50,8 @@ std::optional<std::string> bits_behind(const A& address, unsigned bits) {
          to_string(prefix) + length;
 }
 
-/// Returns a hint if the text is an address with a port, as "10.0.0.1:80", where they must be two
-/// keys; else nothing.
+/// Returns a hint if the text is an address with a port, as "10.0.0.1:80": these must be given by
+/// two keys. Else nothing.
 inline std::optional<std::string> hint_of_port(std::string_view text) {
   const auto colon = text.rfind(':');
   if (colon == text.npos || colon + 1 == text.size()) return std::nullopt;

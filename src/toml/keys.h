@@ -93,7 +93,8 @@ template <class V>
 struct Located {
   V value{};
   std::uint32_t line = 0;
-  bool given = false;  ///< false if the key is missing, or its value has a wrong type
+  /// False if the key is missing. Most readers leave it false if the value has a wrong type, too.
+  bool given = false;
 };
 
 inline std::string in_quotes(std::string_view text) {

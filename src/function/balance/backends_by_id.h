@@ -1,6 +1,6 @@
 // A worker's backends, by the ids that plans give them. Backends never move in memory, so the
-// thread that makes plans may add some (`grow`) while the worker uses those that it knows. Only
-// that thread calls `size`.
+// thread that makes plans may add some (`grow`) while the worker uses those that its plan names.
+// Only that thread calls `size`.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ class BackendsById {
   Backend& operator[](std::size_t id) { return memory_.get()[id]; }
   const Backend& operator[](std::size_t id) const { return memory_.get()[id]; }
 
-  /// Adds backends until there are `size`, at most `most`.
+  /// Adds backends until there are `size`, which is at most the constructor's `most`.
   void grow(std::size_t size) {
     for (; size_ < size; ++size_) new (memory_.get() + size_) Backend{};
   }

@@ -33,7 +33,7 @@ Part BalanceFor<K>::part() const {
 // --- screen
 
 /// Steers by the client's end. A backend may also begin connections of its own: then the other end
-/// is the client.
+/// counts as the client's.
 template <class K>
 Steered BalanceFor<K>::steer(std::span<const K> keys) const {
   const auto& index = *plan_->index;
@@ -100,8 +100,9 @@ void BalanceFor<K>::open(const Burst& burst, Opening<K>& opening) {
   }
   service->collisions.add(1);
   if (service->overflow.is_there()) {
-    // The connection may have been served without an entry before. Another backend would break it,
-    // so it goes on without an entry, to the backend that Maglev chooses.
+    // The connection may have been served without an entry before. Another backend would break it.
+    // So it goes on without an entry, to the backend that Maglev chooses; or it is dropped, without
+    // `stateless_when_full_`.
     refuse(opening, nullptr, Verdict::table_full);
     return;
   }
@@ -112,9 +113,9 @@ void BalanceFor<K>::open(const Burst& burst, Opening<K>& opening) {
   accept(service->plan->listed[next_choice(*service, opening)], opening);
 }
 
-/// Leaves a connection to no service to the other functions of a chain. A connection from a
-/// service's address is refused: its replies would be packets to the service, and must not find an
-/// entry of another function.
+/// Leaves a connection to no service to the other functions of a chain. A connection whose replies
+/// would be packets to a service is refused: such packets must not find an entry of another
+/// function.
 template <class K>
 void BalanceFor<K>::pass_over(Opening<K>& opening) {
   if (plan_->serving_for(reversed(opening.key)) != Plan::kNone)
@@ -156,8 +157,8 @@ bool BalanceFor<K>::by_maglev(Service& service, const Burst& burst,
   return opening.key.protocol == kProtocolTcp && burst.signal[opening.packet] != Signal::syn;
 }
 
-/// Uncounts the attempt before. Returns the place of the next backend behind that attempt's whose
-/// weight is above 0; the first place of the list follows the last.
+/// Uncounts the previous attempt. Returns the place in the list of the next backend with a weight
+/// above 0, searched from behind that attempt's backend, and from the beginning after the last.
 template <class K>
 std::uint16_t BalanceFor<K>::next_choice(const Service& service, const Opening<K>& opening) {
   abandon(opening.state);
@@ -245,9 +246,9 @@ void BalanceFor<K>::abandon(const std::byte* state) {
   close(state, false);
 }
 
-/// Returns the connection's fate. A connection stays with a backend that is gone only if it has
-/// been answered; over UDP, `move_udp` must be off, too, and over TCP the service must not
-/// reset connections of an unhealthy backend.
+/// Returns the connection's fate. On a backend that is gone, a connection that has not been
+/// answered begins anew. An answered one stays over SCTP; over TCP it is reset if the backend is
+/// unhealthy and its service says so; over all other protocols it begins anew with `move_udp`.
 template <class K>
 Fate BalanceFor<K>::fate(const K& key, const std::byte* state, bool is_answered) const {
   const State id = state_at(state);
@@ -284,7 +285,7 @@ void BalanceFor<K>::resume(Opening<K>& opening) {
   const bool keeps_port = was.port == key.destination_port;
   const auto serve_by = [&](std::uint32_t place) {
     const auto& service = *plan_->services[place];
-    // A connection without ports does not show its backend's port.
+    // A connection of a protocol without ports does not show its backend's port.
     const bool has_port = has_ports(key.protocol);
     auto id =
         plan_->backend_at(service, was.address, has_port ? std::optional(was.port) : std::nullopt);
@@ -406,7 +407,7 @@ std::uint16_t BalanceFor<K>::port_for(const Backend& backend, const K& key) {
 
 /// Returns the port of the service that the client has called. If the service takes any port and
 /// its backend has a port of its own, only the originator's key shows the port that the client has
-/// called.
+/// called; if that entry is gone, returns the reply's source port.
 template <class K>
 std::uint16_t BalanceFor<K>::virtual_port(const Backend& backend, const K& reply_key, ConnId reply,
                                           const States<K>& states) {

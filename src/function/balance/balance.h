@@ -1,23 +1,25 @@
-// The load balancer: gives each new connection a backend, and says how the connection's packets are
-// rewritten: clients' packets get the backend as destination, backends' replies get the virtual
-// address as source.
+// The load balancer: gives each new connection to a service a backend, and says how the
+// connection's packets are rewritten. With `Forward::nat` clients' packets get the backend as
+// destination, and the replies of a service with one virtual address get that address as source.
 //
 // Threads: the worker that owns a `Balance` makes all calls but these: `learn`, `let_go`,
-// `live_on`, `plan` and `statistics` are called by the thread that makes plans (plan.h), also while
-// the worker serves. A plan holds what all workers have in common: services and backends' ids.
+// `live_on`, `parts`, `plan` and `statistics` are called by the thread that makes plans (plan.h),
+// also while the worker serves. A plan holds what all workers have in common: services and
+// backends' ids.
 //
 // Packets of one connection go to one backend, because:
 //
 // 1. A tracked connection's entry holds the id of its backend. No other backend gets that id while
-//    a connection lives on it, so an update by itself moves no connection. After an update the line
-//    asks for the `fate` of connections, and ends those that must leave their backend.
+//    a connection lives on that backend, so an update by itself moves no connection. If a backend
+//    is gone after an update, the line asks for the `fate` of all connections, and ends those that
+//    must leave their backend.
 // 2. Without an entry, a TCP packet that is no SYN goes to the backend that Maglev chooses, under
 //    any scheduler: another machine, or this one before a restart, may have sent its connection
 //    there.
-// 3. A service that has served packets without entries, because a table was full, schedules *every*
-//    packet without an entry by Maglev until `quiet_ms` have passed since the last of them. So a
-//    connection that began without an entry keeps its backend when it gets one, also if its SYN is
-//    retransmitted.
+// 3. A service that has served packets without entries, for lack of room, schedules *every* packet
+//    without an entry by Maglev until `quiet_ms` have passed since the last packet served so. So a
+//    connection that began without an entry keeps its backend when it gets an entry, also if its
+//    SYN is retransmitted.
 #pragma once
 
 #include <cstddef>
@@ -50,9 +52,10 @@ struct BalanceConfig {
   bool stateful = true;  ///< false: no entries; all packets go by Maglev, replies stay untouched
   /// True: packets that find no room in the table go by Maglev; false: they are dropped.
   bool stateless_when_full = true;
-  /// Time from a service's last packet without an entry until the service uses its own scheduler
-  /// again. Must be at least the idle time after which a connection may still go on, and at least
-  /// the time for which a SYN is retransmitted (127 s with Linux's six retransmissions).
+  /// Time from the last packet that a service has served without an entry, for lack of room, until
+  /// the service uses its own scheduler again. Must be at least the longest idle time after which a
+  /// connection may still go on, and at least the time for which a SYN is retransmitted (127 s with
+  /// Linux's six retransmissions).
   std::uint32_t quiet_ms = 600'000;
   bool shares_tables = false;  ///< true: the workers use the same connection tables
 };
@@ -65,7 +68,7 @@ struct BackendStatistics {
   std::uint64_t bytes = 0;    ///< bytes of `packets`, on the wire
   std::uint64_t replies = 0;  ///< rewritten packets from the backend
   std::uint64_t reply_bytes = 0;
-  std::uint64_t connections = 0;  ///< opened to the backend; abandoned ones do not count
+  std::uint64_t connections = 0;  ///< opened by this process; abandoned ones do not count
   std::uint64_t live = 0;
   /// Connections that were proved, and that the two sides have not ended. One worker's count may be
   /// negative.
@@ -146,8 +149,9 @@ class BalanceFor final : public FunctionFor<K> {
   };
 
   struct Service;
-  /// One worker's part of a backend. Packets to the backend read one cache line. Its replies
-  /// read the same line with IPv4, and a second line with IPv6 (hence the padding).
+  /// One worker's part of a backend. Packets to the backend read one cache line. Replies of a
+  /// service with a port read the same line with IPv4, and only the next line with IPv6 (hence the
+  /// padding).
   // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding)
   struct alignas(64) Backend {
     Address address;
@@ -170,7 +174,7 @@ class BalanceFor final : public FunctionFor<K> {
   };
 
   /// A service's scheduler and the backends that it chooses from. Kept from plan to plan as long as
-  /// the backends stay the same.
+  /// the scheduler, the backends and their weights stay the same.
   struct Pooled {
     std::vector<Candidate> candidates;
     std::unique_ptr<Scheduler> scheduler;
@@ -180,7 +184,7 @@ class BalanceFor final : public FunctionFor<K> {
     std::uint64_t identity = 0;
     std::shared_ptr<const typename Plan::Service> plan;  ///< the service's part of the plan in use
     std::shared_ptr<Pooled> pooled;
-    const Maglev* maglev = nullptr;  ///< null: not used so far, or not made yet
+    const Maglev* maglev = nullptr;  ///< null: not used since the latest change, or not made yet
     Overflow overflow;
     Counter limited;
     Counter refused;
@@ -255,15 +259,17 @@ class BalanceFor final : public FunctionFor<K> {
 
   std::shared_ptr<const Plan> plan_;
   std::vector<std::shared_ptr<Service>> services_;  ///< in the order of the plan
-  std::shared_ptr<const Plan> coming_;              ///< learned, and not yet taken on
+  /// From `learn` to `take_on`, the plan that is learned; from `take_on` to `let_go`, the plan
+  /// before.
+  std::shared_ptr<const Plan> coming_;
   std::vector<std::shared_ptr<Service>> coming_services_;
   std::vector<Coming> coming_changes_;
   BackendsById<Backend> backends_;
 
   using ReplySource = typename Plan::ReplySource;
-  /// Returns the service and backend of a reply without an entry; null if there is none. Sets
-  /// `waits` if a Maglev table that decides is being made. `originator` becomes the key of the
-  /// packets that the reply answers.
+  /// Returns the service and backend of a reply without an entry; null if there is none, if two are
+  /// possible or if `waits` becomes true. Sets `waits` if a Maglev table that decides is being
+  /// made. `originator` becomes the key of the packets that the reply answers.
   const ReplySource* find_reply_source(const Burst& burst, unsigned packet, const K& reply_key,
                                        K& originator, bool& waits);
 };
@@ -273,8 +279,7 @@ class Balance final : public Function {
   /// Makes the first plan for `workers` workers. Errors (usage): a service or setting is wrong.
   static Result<std::shared_ptr<const BalancePlan>> plan(const BalanceConfig& config,
                                                          unsigned workers);
-  /// Makes the load balancer of one of those workers; `plan` must be made from the same
-  /// configuration.
+  /// Makes one worker's load balancer; `plan` must have been made from the same configuration.
   Balance(const BalanceConfig& config, std::shared_ptr<const BalancePlan> plan,
           unsigned worker = 0);
   /// Makes the load balancer of a single worker, with a plan of its own. Errors: as `plan`.
@@ -317,8 +322,8 @@ class Balance final : public Function {
     const_cast<BalanceFor<K>&>(of<K>()).set_overflowed(service);
   }
 
-  /// Returns the statistics of every service, in configured order, and then of the services that
-  /// drain.
+  /// Returns the statistics of every service, IPv4's first: in each family in configured order, and
+  /// then of the services that drain.
   std::vector<ServiceStatistics> statistics() const;
 
   Result<void> check_invariants() const;
@@ -341,10 +346,11 @@ class Balance final : public Function {
 using OnEachBalance = std::function<bool(const std::function<void(Balance&)>&)>;
 
 /// Replaces all services and backends of `all`, the load balancers of all workers. Returns the
-/// connections to review: all, if some live on a backend that is gone now; those to no service, if
-/// a service was added. Called by the thread that makes plans. Errors, after which nothing has
-/// changed: a service is wrong, or would be the first two-way service, which needs reply entries
-/// from the start (usage); some worker no longer serves (failed).
+/// connections to review: all, if some live on a backend that this update has made gone
+/// (`is_gone`); else those to no service, if a service was added. Called by the thread that makes
+/// plans. Errors: a service is wrong, or would be the first two-way service, which needs reply
+/// entries from the start (usage: nothing has changed); some worker no longer serves (failed: other
+/// workers may have changed).
 Result<Review> update(std::span<Balance* const> all, const Services& services,
                       const OnEachBalance& on_each);
 

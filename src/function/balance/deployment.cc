@@ -56,8 +56,8 @@ Function& BalanceDeployment::make(unsigned worker) {
   return *all_[worker];
 }
 
-/// Adopts new settings. Removes the mark `unhealthy` in services that have lost their health check,
-/// as no check would remove it.
+/// Adopts new settings. Removes the mark `unhealthy` in services without a health check: a service
+/// may have lost its check, which would have removed the mark.
 Result<Review> BalanceDeployment::update(std::shared_ptr<const FunctionSettings> settings,
                                          const FunctionRun& run, const OnEachWorker& on_each) {
   auto before = std::exchange(settings_,

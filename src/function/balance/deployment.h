@@ -36,8 +36,7 @@ class BalanceDeployment final : public FunctionDeployment {
   /// @{
   const std::shared_ptr<const BalancePlan>& plan() const { return plan_; }
   Balance& balance(unsigned worker) { return *all_[worker]; }
-  /// Returns the statistics of every service, in configured order, and then of the services that
-  /// drain: sums over all workers.
+  /// Returns sums over all workers, in the order of `Balance::statistics`.
   std::vector<ServiceStatistics> services() const;
   /// @}
 
@@ -65,7 +64,8 @@ class BalanceDeployment final : public FunctionDeployment {
   BalanceConfig config_;
   std::shared_ptr<const BalancePlan> plan_;
   Marked marked_;
-  std::set<std::string> overflowed_;           // names of services, from the process before
+  // Names of the services that had served packets without an entry in the process before.
+  std::set<std::string> overflowed_;
   std::vector<std::unique_ptr<Balance>> all_;  // by worker
 };
 

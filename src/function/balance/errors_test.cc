@@ -28,7 +28,8 @@ class ErrorsTest : public TestServices<K> {
   static constexpr unsigned kSource = kV4 ? 12 : 8;
   static constexpr unsigned kAddress = kV4 ? 4 : 16;
 
-  /// Returns the service at host v, any protocol, with the backends that `names` spells, at `port`.
+  /// Returns the service at host v, port 80, any protocol. Its backends are the hosts that `names`
+  /// spells, at `port`.
   static Spec service(const std::string& names, std::uint16_t port = 0) {
     Spec spec{.address = Line::host('v'), .port = 80, .scheduler = "round-robin", .backends = {}};
     for (const char name : names)
@@ -201,7 +202,7 @@ TYPED_TEST(ErrorsTest, AboutWhatConcernsNoServiceStay) {
   T::expect_untouched(line, T::error('r', 'v', T::sent("v:81", "x:1")));
   T::expect_untouched(line, T::error('r', 'x', T::sent("x:1", "a:81")));
   T::expect_untouched(line, T::error('r', 'x', T::sent("x:1", "z:80")));
-  // An error that is addressed to the sender already.
+  // An error that is addressed to the quoted packet's sender already.
   T::expect_untouched(line, T::error('r', 'a', T::sent("a:80", "x:1")));
   // Errors to another host than the sender of the packet that they quote.
   T::expect_untouched(line, T::error('r', 'v', T::sent("a:80", "x:1")));

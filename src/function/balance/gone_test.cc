@@ -1,4 +1,4 @@
-// Connections to a backend that is gone, and a backend's packets without a connection.
+// Connections to a backend that is gone, and a backend's packets that belong to no connection.
 #include <gtest/gtest.h>
 
 #include <initializer_list>
@@ -130,7 +130,7 @@ TYPED_TEST(GoneTest, ABackendsStrayPacketsStay) {
   }
   EXPECT_EQ(verdict("a:80", TestFixture::Line::kSyn), Verdict::stray_reply);
   EXPECT_EQ(verdict("a:80", TestFixture::Line::kAck), Verdict::stateless)
-      << "may answer what was served without an entry";
+      << "may be a reply to a packet that was served without an entry";
   spec.direct = true;
   line.update(TestFixture::only({spec}));
   EXPECT_EQ(verdict("a:80", TestFixture::Line::kSyn), Verdict::no_service);

@@ -1,8 +1,9 @@
 // Maglev consistent hashing (Eisenbud et al., "Maglev: A Fast and Reliable Software Network Load
 // Balancer", NSDI 2016, section 3.4), with weights.
 //
-// Every machine that has the same key and the same backends, in any order, builds the same table: a
-// backend is known by its address and port. Immutable after `build`; any thread may read.
+// All machines with the same key, table size, backends and weights send a five-tuple to the same
+// backend, in whatever order they list the backends: a backend is known by its address and port.
+// Immutable after `build`; any thread may read.
 #pragma once
 
 #include <array>
@@ -16,9 +17,10 @@
 namespace millrace {
 
 /// The key by which several machines, or one before and after a restart, agree on backends. A
-/// sender that knows the key can aim connections at one backend, so operators set their own.
+/// sender that knows the key can aim connections at one backend, so operators should set a key of
+/// their own.
 using BalanceKey = std::array<std::uint8_t, 16>;
-/// "millracemillrace" in ASCII.
+/// The ASCII text "millracemillrace".
 inline constexpr BalanceKey kDefaultBalanceKey{'m', 'i', 'l', 'l', 'r', 'a', 'c', 'e',
                                                'm', 'i', 'l', 'l', 'r', 'a', 'c', 'e'};
 
@@ -29,7 +31,7 @@ Hasher balance_hasher(const BalanceKey& key);
 class Maglev {
  public:
   /// Default number of entries, the paper's small table. With 100 entries or more for each backend,
-  /// shares differ by at most 1 %.
+  /// the shares of backends of equal weight differ by at most 1 % of a share.
   static constexpr std::uint32_t kDefaultSize = 65537;
   static constexpr std::uint32_t kMaxSize = 16'777'213;
 
@@ -55,8 +57,8 @@ class Maglev {
   /// may be 65536. Takes about 2 ms for 65537 entries. Members of weight 0 get no entry.
   static Maglev build(std::span<const Member> members, std::uint32_t size = kDefaultSize);
 
-  /// Returns the index into `members` of the backend for a five-tuple's hash. Undefined if all
-  /// weights are 0.
+  /// Returns the index into `members` (of `build`) of the backend for a five-tuple's hash.
+  /// Undefined if all weights are 0.
   std::uint16_t pick(Hash hash) const { return entries_[((hash >> 32) * entries_.size()) >> 32]; }
 
   std::span<const std::uint16_t> entries() const { return entries_; }

@@ -1,8 +1,8 @@
-// The Maglev tables of a load balancer: a table is made when a service first uses it, and shared by
-// services with equal members.
+// The Maglev tables of a load balancer. Services with equal members share a table. The first tables
+// are made at once (`kAtOnceEntries`), each later one when a service first uses it.
 //
-// Making a table takes some milliseconds, in which a worker should serve packets. So other threads
-// make tables, and a worker that wants a table gets none until it is made.
+// Making a table takes some milliseconds, in which a worker should serve packets. So in a live run
+// other threads make the later tables, and a worker that wants a table gets none until it is made.
 #pragma once
 
 #include <atomic>
@@ -45,12 +45,12 @@ class MaglevTable {
 class MaglevTables {
  public:
   /// `of` makes tables at once as long as all tables together have at most `kAtOnceEntries`
-  /// entries, which takes some hundred milliseconds. So with few services every table is there from
-  /// the start.
+  /// entries. To make these takes some hundred milliseconds. So with few services every table is
+  /// there from the start.
   static constexpr std::size_t kAtOnceEntries = std::size_t{64} * Maglev::kDefaultSize;
 
-  /// Tables will have `size` entries (as `Maglev::build`), and will be made by `threads` threads;
-  /// 0: by the caller of `want`.
+  /// Tables will have `size` entries (as `Maglev::build`). Tables that `of` does not make will be
+  /// made by `threads` threads; 0: by the caller of `want`.
   MaglevTables(std::uint32_t size, unsigned threads);
   ~MaglevTables();
   MaglevTables(const MaglevTables&) = delete;

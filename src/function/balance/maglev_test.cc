@@ -73,10 +73,10 @@ Maglev without(std::vector<Maglev::Member> members, const std::set<std::uint16_t
   return Maglev::build(members);
 }
 
-// Section 5.3 and figure 12 of the paper: `failed` of 1000 backends fail, with 65537 entries. The
+// Section 5.3 and figure 12 of the paper: `failed` of `backends` fail, with 65537 entries. The
 // fewer fail, the fewer entries change besides theirs. Adding backends is the reverse of removing
-// them. The bounds are a little above the figures in docs/balance.md, so that the test fails if
-// the table gets worse.
+// them. The bounds are two to six times the worst trials in docs/balance.md, so that the test fails
+// if the table gets worse.
 TEST(Maglev, FewEntriesMoveBesidesThoseThatMust) {
   if (kSanitized) GTEST_SKIP() << test::kStatistics;
   struct Case {

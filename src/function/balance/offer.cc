@@ -31,7 +31,7 @@ void append_services(Json& all, const std::vector<ServiceSpec<A>>& services,
   }
 }
 
-// The functions that read throw a `std::exception` if the JSON is not as it must be.
+// The functions below that read JSON throw a `std::exception` if the JSON is not as it must be.
 
 Forward forward_from(const Json& json) {
   const auto text = json.get<std::string>();
@@ -59,7 +59,7 @@ void read_service(const Json& json, const A& address, BalanceOffer& offer) {
 }
 
 /// Adds to `own` the services and backends of `theirs` that it lacks, with weight 0. In `theirs` a
-/// backend may be listed twice: configured, and draining with another `forward`.
+/// service may list a backend twice: configured, and draining with another `forward`.
 template <class A>
 void add_missing(std::vector<ServiceSpec<A>>& own, const std::vector<ServiceSpec<A>>& theirs) {
   for (const ServiceSpec<A>& spec : theirs) {

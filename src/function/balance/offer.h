@@ -45,7 +45,8 @@ void append_overflowed(Json& to, const std::set<std::string>& services);
 std::set<std::string> overflowed_from(const Json& json);
 
 /// Returns `own`, with the services and backends of the offer that it lacks. The added ones get no
-/// new connections, but every connection of the process before finds its backend.
+/// new connections, but every connection of the process before finds its backend, unless `own` has
+/// another `forward` for its service.
 Services with_those_of(const BalanceOffer& offer, Services own);
 
 }  // namespace millrace

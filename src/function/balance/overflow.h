@@ -1,5 +1,5 @@
-// The overflow of a service: the time of the last packet that it has served without an entry, if
-// that was lately.
+// The overflow of a service: the time of the last packet that it has served without an entry, for
+// lack of room, if that was lately.
 #pragma once
 
 #include <algorithm>
@@ -22,10 +22,10 @@ class Overflow {
 
   /// True if a packet has been noted, and `expire` has not returned false since.
   bool is_there() const { return load() != 0; }
-  /// Notes that a packet was served without an entry.
+  /// Notes that a packet was served without an entry, for lack of room.
   void note(Tick now) { at_.store(kThere | now.ms, std::memory_order_relaxed); }
   /// Adopts the time of another worker's last packet if that is later: some of the other worker's
-  /// connections go on at this one.
+  /// connections go on at this worker.
   void continue_from(const Overflow& other) {
     const std::uint64_t theirs = other.load();
     const std::uint64_t own = load();

@@ -31,7 +31,8 @@ bool is_among(const Backend& backend, const Spec& service) {
                              [&](const auto& one) { return is_same(backend, service, one); });
 }
 
-/// True if both are the same service, with the same backends in the same order.
+/// True if both have the same destination and `forward`, and backends at the same addresses and
+/// ports in the same order.
 template <class Spec>
 bool lists_the_same(const Spec& one, const Spec& other) {
   return one.destination() == other.destination() && one.forward == other.forward &&
@@ -110,7 +111,9 @@ std::string PlanFor<K>::backend_name(const K& key, const K& translated) const {
       if (one.address != translated.destination) continue;
       if (!by_port || one.port == translated.destination_port)
         return with_port(one.address, one.port);
-      if (one.port == 0) port = 0;  // this backend, unless another backend has that port
+      // A backend without a port keeps the packets' port: the name is its address alone, unless
+      // another backend has that port.
+      if (one.port == 0) port = 0;
     }
   }
   return with_port(translated.destination, port);

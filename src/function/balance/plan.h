@@ -3,15 +3,15 @@
 //
 // One thread makes plans, each from the plan before. A plan never changes, so any thread may read
 // it. Workers change from plan to plan at different times, in two steps (`Balance::learn`,
-// `take_on`). Services that have not changed are the same objects in both plans, so the cost of a
-// change depends on how much changes. These rules see to it that a worker knows every id that it
-// reads, and that an id means one backend:
+// `take_on`). Services that have not changed are the same objects in the old plan and in the new
+// one, so the cost of a change depends on how much changes. These rules see to it that a worker
+// knows every id that it reads, and that an id means one backend:
 //
 // 1. A backend keeps its id from plan to plan, as long as it is configured or a connection may live
 //    on it.
 // 2. An id becomes free only if its backend is not configured in the plan before, which all workers
-//    have taken on, and no connection of any worker lives on it. No worker gives such a backend new
-//    connections.
+//    have taken on, and no connection of any worker lives on that backend. No worker gives such a
+//    backend new connections.
 // 3. No worker takes a plan on before all have learned it.
 #pragma once
 
@@ -80,7 +80,8 @@ struct PlanFor {
     std::uint64_t identity = 0;           ///< the same from plan to plan
     std::vector<std::uint16_t> listed;    ///< ids of the service's backends, in configured order
     std::vector<std::uint16_t> draining;  ///< ids of former backends that may have connections
-    std::vector<std::uint16_t> in_order;  ///< both lists, by address and port, then listed first
+    /// Both lists, sorted by address and port; of equal ones the listed backend comes first.
+    std::vector<std::uint16_t> in_order;
     std::shared_ptr<MaglevTable> maglev;  ///< table of `listed`
     unsigned willing = 0;                 ///< number of listed backends with a weight above 0
     bool removed = false;  ///< no longer configured; kept for the connections of `draining`
@@ -100,7 +101,8 @@ struct PlanFor {
   /// The services' backends at one address, port and protocol.
   struct Serving {
     std::vector<ReplySource> reply_sources;
-    bool is_direct = false;  ///< packets from these backends without a connection are routed
+    /// Packets from these backends that belong to no connection are routed.
+    bool is_direct = false;
   };
 
   /// Makes the plan before the first one, without services.
@@ -118,9 +120,9 @@ struct PlanFor {
   Result<void> check_invariants() const;
 
   /// Returns the direction of a packet with this key: the originator's if a service takes its
-  /// destination, else the reply direction; none if no service has replies either. A packet that is
-  /// taken for a reply need not come from a backend. Packets from a backend of a two-way service to
-  /// a prefix that is a service are replies.
+  /// destination; else the reply direction, if some backend has replies (`Index::two_way`); else
+  /// none. A packet that is taken for a reply need not come from a backend. One exception: packets
+  /// from a backend of a two-way service to a prefix that is a service are replies.
   std::optional<Side> side(const K& key) const;
   /// Returns the service that takes a new connection with this key; null: none. A service that
   /// drains does not hide a less specific one.
@@ -128,7 +130,8 @@ struct PlanFor {
     const std::uint32_t i = current_for(key);
     return i == kNone ? nullptr : services[i].get();
   }
-  /// Returns the id of the service's backend at that address; without `port`, at any port.
+  /// Returns the id of the service's backend at that address; without `port`, at any port. `port`
+  /// 0: a backend without a port of its own.
   std::optional<std::uint16_t> backend_at(const Service& service, const Address& address,
                                           std::optional<std::uint16_t> port) const;
   /// Returns the service of a connection with this key, also one that drains; null: none.
@@ -144,7 +147,8 @@ struct PlanFor {
     return i == kNone ? nullptr : &index->serving_there[i];
   }
   /// Returns the name of the backend of a connection with this key, whose packets leave as
-  /// `translated`. A backend without a port of its own is named by its address alone.
+  /// `translated`. A backend without a port of its own is named by its address alone, unless
+  /// another backend at that address has the packets' port.
   std::string backend_name(const K& key, const K& translated) const;
   /// Returns the place in `services` of the result of `service_for`, or `kNone`.
   std::uint32_t current_for(const K& key) const { return find(index->current, key); }
@@ -170,8 +174,9 @@ struct PlanFor {
     DestinationTable<Address> table;          ///< all services
     DestinationTable<Address> current;        ///< services that take new connections
     DestinationTable<Address> reply_sources;  ///< addresses of two-way services' backends
-    DestinationTable<Address> serving_ends;   ///< addresses and ports of these backends
-    std::vector<Serving> serving_there;       ///< found by an index from `serving_ends`
+    /// Addresses, ports and protocols at which these backends serve, if their service has a port.
+    DestinationTable<Address> serving_ends;
+    std::vector<Serving> serving_there;  ///< found by an index from `serving_ends`
   };
   std::shared_ptr<const Index> index = std::make_shared<const Index>();
 

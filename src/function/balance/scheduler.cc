@@ -21,7 +21,7 @@ constexpr std::array<SchedulerKind, 5> kSchedulers{{
     {"round-robin", "each backend in turn", create<RoundRobin>},
     {"weighted-round-robin", "each backend in turn, as often as its weight, interleaved",
      create<WeightedRoundRobin>},
-    {"hash", "keyed hash of the five-tuple modulo the backends", create<HashScheduler>},
+    {"hash", "keyed hash of the five-tuple modulo the sum of the weights", create<HashScheduler>},
     {"least-connections", "the backend with the fewest connections for its weight",
      create<LeastConnections>},
 }};

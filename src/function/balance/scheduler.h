@@ -24,7 +24,7 @@ struct Activity {
   Counter proved;
 };
 
-/// A backend as schedulers see it. A scheduler names a backend by its place in the list.
+/// A backend as schedulers see it. A scheduler names a backend by its place in `Pool::candidates`.
 struct Candidate {
   std::uint32_t weight = 1;
   const Activity* activity = nullptr;
@@ -34,7 +34,8 @@ class Scheduler {
  public:
   virtual ~Scheduler() = default;
   /// Returns the place of the backend for a new connection. `hash` is that of the five-tuple under
-  /// the configured key. A backend of weight 0 is never picked; at least one backend has more.
+  /// the configured key. A backend of weight 0 is never picked; at least one backend has a weight
+  /// above 0.
   virtual std::uint16_t pick(Hash hash) = 0;
 };
 

@@ -41,7 +41,7 @@ constexpr std::string_view to_string(Forward forward) {
 /// The treatment of packets that need a backend while no backend of their service takes
 /// connections.
 enum class NoBackend : std::uint8_t {
-  refuse,  ///< dropped, and the sender gets a RST or an ICMP error
+  refuse,  ///< dropped; a live run sends the sender a RST or an ICMP error
   drop,    ///< dropped
   pass,    ///< routed, as if there were no such service
 };
@@ -53,10 +53,12 @@ constexpr Verdict without_backend(NoBackend how) {
                                   : Verdict::passed;
 }
 
-/// The treatment of established TCP connections to an unhealthy backend.
+/// The treatment of TCP connections to an unhealthy backend, if the connections have been answered.
 enum class OnUnhealthy : std::uint8_t {
-  keep,   ///< the connections go on
-  reset,  ///< the connections end, and both sides get a RST
+  keep,  ///< the connections go on
+  /// The connections end. If replies pass through millrace, each side gets a RST, if the sequence
+  /// number that it expects next is known.
+  reset,
 };
 
 /// The check by which `millctl health` finds out whether a backend of a service can serve.
@@ -100,8 +102,8 @@ struct ServiceSpec {
   /// Returns the destination of the service's packets, which no other service has.
   Destination<A> destination() const { return {address, prefix_bits, port, protocol}; }
   bool is_prefix() const { return prefix_bits != 8 * A::kBytes; }
-  /// True if replies are rewritten, too. A prefix is one-way: its replies would need the address
-  /// that the client called, which is not stored.
+  /// True if replies are rewritten, too, where connections are tracked. A prefix is one-way: its
+  /// replies would need the address that the client called, which is not stored.
   bool two_way() const { return forward == Forward::nat && !is_prefix(); }
 
   friend bool operator==(const ServiceSpec&, const ServiceSpec&) = default;

@@ -12,8 +12,8 @@ namespace {
 
 // --- warnings
 
-/// Warns of a service that takes all packets to a port's own address, also those of ssh, so that
-/// none reach the kernel.
+/// Warns of a service that takes all TCP packets to a port's own address, also those of ssh, so
+/// that these do not reach the kernel.
 template <class A>
 void append_taken(const Surroundings& around, const std::vector<ServiceSpec<A>>& services,
                   std::vector<std::string>& all) {
@@ -22,8 +22,8 @@ void append_taken(const Surroundings& around, const std::vector<ServiceSpec<A>>&
     if (!around.has_kernel[own.link]) continue;
     for (const auto& spec : services) {
       if (spec.port != 0 || !spec.destination().takes(own.address, kSsh, kProtocolTcp)) continue;
-      all.push_back("service " + to_string(spec) + " takes all packets to the port's own " +
-                    to_string(own.address) + ", ssh too, and none reach the kernel: " +
+      all.push_back("service " + to_string(spec) + " takes all TCP packets to the port's own " +
+                    to_string(own.address) + ", ssh too, so these do not reach the kernel: " +
                     "give the service a port, or another address");
     }
   }
@@ -70,7 +70,7 @@ void append_unreachable(const Surroundings& around, const std::vector<ServiceSpe
   }
 }
 
-/// Warns of services with the address of a router to which packets are sent.
+/// Warns of services whose address is that of a router, the next hop of a route.
 template <class A>
 void append_routers(const Surroundings& around, const std::vector<ServiceSpec<A>>& services,
                     std::vector<std::string>& all) {

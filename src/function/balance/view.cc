@@ -39,19 +39,19 @@ Explained explain_by(const PlanFor<K>& plan, const K& key) {
     const auto* const there = plan.serving_at(key);
     if (there == nullptr) {
       out.side.reset();
-      out.why = "it comes from a backend, but not from a port at which the backend serves: ";
+      out.why = "it comes from a backend, but not from a port that is configured for the backend: ";
       return out;
     }
     const bool is_stray = !there->is_direct;
     if (is_stray) out.verdict = Verdict::stray_reply;
-    out.why = std::string("it comes from a backend, and answers no connection: ") +
+    out.why = std::string("it comes from a backend, and belongs to no connection: ") +
               (is_stray ? "it is dropped" : "it is routed") +
-              ", unless it answers a packet that was served without an entry";
+              ", unless it may be a reply to a packet that was served without an entry";
     return out;
   }
   const Service* service = plan.service_for(key);
   if (service == nullptr) {
-    out.why = "its service is no longer configured, and serves only the connections it has";
+    out.why = "its service is no longer configured, and serves only the connections that it has";
     return out;
   }
   std::string& service_name = out.names.front().second;

@@ -1,5 +1,6 @@
 // Service without an entry, by consistent hashing: for packets that found no room in the table or
-// begin no connection, and for the replies to them. A part of balance.cc.
+// begin no connection, and for the replies to them; for all packets to services if nothing is
+// tracked. A part of balance.cc.
 #pragma once
 
 #include "function/balance/balance.h"
@@ -59,10 +60,10 @@ template <bool kStateful>
   send<Side::originator>(burst, lane, i, backend, port_for(backend, key), Verdict::stateless);
 }
 
-/// Returns the backend and service of a reply without an entry. Such a reply answers packets that
-/// Maglev has sent to its sender, or would send there. A backend's SYN begins a connection of its
-/// own, and answers nothing. Backends of a service that takes any port are left out: their own
-/// connections look the same as replies.
+/// Returns the backend and service of a reply without an entry. Such a reply is one to packets that
+/// Maglev has sent to the reply's sender, or would send there. A backend's SYN begins a connection
+/// of its own, and is no reply. Backends of a service that takes any port are left out: packets of
+/// their own connections look the same as replies.
 template <class K>
 auto BalanceFor<K>::find_reply_source(const Burst& burst, unsigned packet, const K& reply_key,
                                       K& originator, bool& waits) -> const ReplySource* {

@@ -2,8 +2,9 @@
 
 namespace millrace {
 
-/// Accepts the connection. If its reply key is taken, as may be behind a function that rewrites an
-/// end, the packet goes on untracked.
+/// Accepts the connection with the reversed key as reply key. Refuses it if that key is taken, as
+/// may be behind a function that rewrites an end: as far as `forward` decides, the packet then goes
+/// on untracked.
 template <class K>
 void ForwarderFor<K>::open(const Burst&, Opening<K>& opening) {
   if (opening.attempt > 0) return opening.refuse(Verdict::passed);
@@ -22,7 +23,7 @@ void ForwarderFor<K>::serve(Burst& burst, std::uint64_t places, const States<K>&
     const bool may_go_on = verdict == Verdict::no_connection || verdict == Verdict::over_budget ||
                            (verdict == Verdict::table_full && stateless_when_full_);
     if (may_go_on) verdict = Verdict::stateless;
-    // A packet without a connection that another function of the chain takes for a reply.
+    // The packet has no connection: another function of the chain takes it for a reply.
     if (verdict == Verdict::tracked) verdict = Verdict::no_service;
   });
 }

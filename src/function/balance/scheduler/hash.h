@@ -1,6 +1,7 @@
-// Hash: the keyed hash of the five-tuple, modulo a list that has each backend as often as its
-// weight. The same five-tuple gets the same backend as long as the list does not change. (With
-// Maglev, most five-tuples keep their backends when the list changes.)
+// Hash: the keyed hash of the five-tuple, modulo the sum of the weights, is a place in a list that
+// has each backend as often as its weight says. The same five-tuple gets the same backend as long
+// as the list does not change. (With Maglev, most five-tuples keep their backends when the list
+// changes.)
 #pragma once
 
 #include <algorithm>

@@ -1,16 +1,17 @@
-// Least connections: picks the backend that has the fewest connections for its weight, the new one
-// included. Among several such backends, picks the one with the fewest real connections (below);
-// if these are equal, too, the backends take turns. A pick costs O(backends).
+// Least connections: picks the backend that has the fewest connections for its weight, the new
+// connection included. Among several such backends, picks the one with the fewest real connections
+// (below) for its weight; if these are equal, too, the backends take turns. A pick costs
+// O(backends).
 //
 // Only proved connections that the two sides have not ended count, so that neither lingering
 // connections nor a SYN flood weigh. But a burst of new connections must not go to one backend
 // before the first replies come. So of the latest `kLately` picks, each that is not proved yet
 // counts as a quarter of a connection.
 //
-// When the list of backends changes, each backend begins as if it had as many connections for its
-// weight as the backend that has most. These seeming connections decrease by half a connection for
-// each real one that the backend gets. So a new backend gets at most twice as many new connections
-// as another backend of its weight, until it has as many.
+// When the list of backends changes, each backend begins as if it had as many connections per unit
+// of weight as the backend that has most. These seeming connections decrease by half a connection
+// for each real one that the backend gets. So a new backend gets at most twice as many new
+// connections as another backend of its weight, until it has as many.
 #pragma once
 
 #include <algorithm>
@@ -92,7 +93,7 @@ class LeastConnections final : public Scheduler {
     fade(i, static_cast<double>(more) * (1 - kPendingWeight));
     return of.picks - of.answered;
   }
-  /// Lowers the backend's seeming connections by half of the real ones that it got.
+  /// Lowers the backend's seeming connections by half of the `more` real ones that it got.
   void fade(std::size_t i, double more) { seeming_[i] = std::max(seeming_[i] - more / 2, 0.0); }
   /// Returns the greatest number of connections per unit of weight that a backend has.
   double most_for_weight() const {

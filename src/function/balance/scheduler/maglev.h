@@ -1,7 +1,7 @@
-// Maglev: consistent hashing by the service's table. This is the default: connections without an
-// entry (table full, another machine, a restart) reach the same backend as those with one. While
-// the table is being made, new connections go by plain hashing; their entries keep them on their
-// backends.
+// Maglev: consistent hashing by the service's table. This is the default: as long as the backends
+// stay the same, a connection reaches the same backend without an entry (table full, another
+// machine, a restart) as with one. While the table is being made, new connections go by plain
+// hashing; their entries keep them on their backends.
 #pragma once
 
 #include "function/balance/scheduler.h"

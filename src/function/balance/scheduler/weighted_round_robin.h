@@ -1,7 +1,7 @@
 // Weighted round robin, interleaved. A run has as many picks as the sum of the weights; in each run
-// every backend is picked exactly `weight` times, spread evenly. The next pick is the backend with
-// the least (2 * picks + 1) / weight (Webster's method of apportionment). Backends are kept in a
-// heap, so a pick costs O(log backends).
+// every backend is picked exactly as often as its weight says, spread evenly. The next pick is the
+// backend with the least (2 * its picks in this run + 1) / its weight (Webster's method of
+// apportionment). Backends are kept in a heap, so a pick costs O(log backends).
 #pragma once
 
 #include <algorithm>
