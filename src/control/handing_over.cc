@@ -139,8 +139,8 @@ CommandResult<void> Control::tell(unsigned number, const TakeBytes& take) {
   return rest(**is, goes_on);
 }
 
-/// Waits until no worker has a packet. False: this did not happen in time. To be called under the
-/// lock.
+/// Waits until no worker has a packet. False: this did not happen in time, or the run is ending. To
+/// be called under the lock.
 bool Control::drain(std::chrono::steady_clock::time_point until) {
   constexpr std::chrono::microseconds kPause{50};
   // A drained worker may still receive packets from one that is not: all must be found drained

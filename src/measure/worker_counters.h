@@ -18,9 +18,11 @@ enum class Ending : std::uint8_t {
   finished,   ///< both sides sent their FINs
   reset,      ///< a RST arrived
   reopened,   ///< a SYN of the same key began a new connection in its place
-  evicted,    ///< its place went to one worth more, or the worker that it moved to had none
-  killed,     ///< a user or program ended it
-  moved,      ///< its function could no longer serve it: say, a balancer's backend was gone
+  /// The table was full: a connection worth more took the place, or this one moved to a worker that
+  /// had no place.
+  evicted,
+  killed,  ///< a user or program ended it
+  moved,   ///< its function could no longer serve it: say, a balancer's backend was gone
 };
 inline constexpr std::size_t kEndings = 7;
 inline constexpr std::array<std::string_view, kEndings> kEndingNames{
@@ -36,7 +38,7 @@ struct WorkerCounts {
   Counter bytes_in;   ///< bytes of the packets of `in`, on the wire
   Counter bytes_out;  ///< bytes that the packets of `out` had on arrival
   std::array<Counter, kVerdicts> verdict;
-  Counter opened;      ///< connections that packets began at this worker, with entries
+  Counter opened;      ///< connections that began at this worker and got entries
   Counter taken_over;  ///< connections that another process had, and that got entries here
   std::array<Counter, kEndings> closed;
   Counter resets_ignored;  ///< RSTs out of sequence, which closed nothing
