@@ -256,7 +256,7 @@ void Control::explain_unmatched(const WayTo& way, const AnyAddress& to, Explaine
     out.why += "it is for millrace itself, which answers pings, or for the kernel beside it";
   } else if (way.kind == WayTo::Kind::group) {
     out.verdict = Verdict::not_ours;
-    out.why += "it is for all stations on its link, and is not forwarded";
+    out.why += "it is for a group, or for all stations on its link, and is not forwarded";
   } else if (const auto key = config_.function->facts().drops_unmatched; !key.empty()) {
     out.why += "it is dropped (" + std::string(key) + ")";
   } else if (way.kind == WayTo::Kind::nowhere) {
@@ -269,7 +269,7 @@ void Control::explain_unmatched(const WayTo& way, const AnyAddress& to, Explaine
   }
 }
 
-/// Returns why packets to that address do not arrive; "" if they do.
+/// Returns why packets to that address do not arrive; "" if no reason is known.
 std::string Control::trouble_on(const WayTo& way, const AnyAddress& to) const {
   if (way.kind == WayTo::Kind::nowhere) return "no route leads to " + to_string(to);
   if (!way.is_silent) return "";

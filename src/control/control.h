@@ -1,9 +1,10 @@
 // The requests to a running dataplane, independent of the protocol: to show its state and to change
 // it.
 //
-// Any thread may call. Calls wait for one another, in the order in which they arrived. Packets
-// hardly wait: each worker does its part of a call between two of its bursts, in bounded pieces.
-// Only `tell_last` makes the workers stop receiving.
+// Any thread may call. Calls wait for one another, in the order in which they arrived; lists,
+// traces and hand-overs let other calls pass between their pieces. Packets hardly wait: each worker
+// does its part of a call between two of its bursts, in bounded pieces. Only `tell_last` makes the
+// workers stop receiving.
 #pragma once
 
 #include <atomic>
@@ -52,17 +53,16 @@ class Control {
 
   /// Waits at most 5 s until workers serve. False: they do not.
   bool wait_until_ready() const { return workers_->wait_until_they_serve(std::chrono::seconds(5)); }
-  /// Calls `work` while no other request runs: for statistics.
+  /// Calls `work` while no other request asks or changes anything: for statistics.
   void alone(const std::function<void()>& work);
 
-  /// Passes connections to `take` in pieces, until it returns false. False: not all connections
-  /// were passed.
+  /// Passes the connections that match `filter` to `take` in pieces, until `take` returns false.
+  /// False: not all of them were passed.
   bool connections(
       const ConnectionFilter& filter,
       const std::function<bool(std::span<const WorkersConnection>, const FunctionView&)>& take);
-  /// Ends the connections that match `filter`, and returns their number. `tells`: sends a RST to
-  /// both ends of a TCP connection, as far as the sequence numbers that they expect are known.
-  /// Refused while another process takes over.
+  /// Ends the connections that match `filter`, and returns their number. `tells`: also sends RSTs,
+  /// as `Visit::reset` does. Refused while another process takes over.
   CommandResult<std::uint64_t> kill(const ConnectionFilter& filter, bool tells);
 
   /// The right to trace. One request at a time has it, until `end` is called or the object is
@@ -81,10 +81,10 @@ class Control {
     std::atomic<bool>* is_taken_;
   };
   CommandResult<std::shared_ptr<TraceRight>> right_to_trace();
-  /// Passes packets to `take`, as they arrive and as they leave, until it returns false. `take` is
-  /// also called with null: first, and repeatedly while packets come and while none do. The
-  /// filter's state is ignored. Returns how many packets were lost because they came faster than
-  /// `take` received them.
+  /// Passes copies of packets that match `filter` to `take`, as they arrived and as they left,
+  /// until `take` returns false. `take` is also called with null: first, and repeatedly while
+  /// packets come and while none do. `filter` must name no state. Returns how many copies were lost
+  /// because packets came faster than `take` received them.
   CommandResult<std::uint64_t> trace(const TraceRight& right, const ConnectionFilter& filter,
                                      const std::function<bool(const TracedPacket*)>& take);
   /// Returns the names of the ports, by link.
@@ -93,7 +93,7 @@ class Control {
   /// The treatment of a packet with a given key.
   struct Explanation {
     std::optional<unsigned> worker;
-    Explained is;  ///< `why` is a whole sentence
+    Explained is;  ///< the function's explanation; `why` goes on with what else is known
     std::optional<WorkersConnection> connection;
     std::shared_ptr<const FunctionView> view;  ///< the view that explained the packet
   };
@@ -105,8 +105,9 @@ class Control {
     std::vector<std::string> warnings;
   };
   /// Reads the file again. All of it takes effect; or none of it, if the file is wrong or changes a
-  /// key that cannot change while millrace runs. Connections stay, except those that the function
-  /// can no longer serve (`Fate`).
+  /// key that cannot change while millrace runs, or if another process takes over, a shard moves or
+  /// another reload is under way. Connections stay, except those that the function can no longer
+  /// serve (`Fate`).
   CommandResult<Reloaded> reload();
 
   /// Returns the kind of the running function.
@@ -138,27 +139,29 @@ class Control {
 
   /// @name Another process takes over
   /// The new process makes these requests in this order: `offer`; `tell`, any number of times,
-  /// while packets are still served; `tell_last`, after which no packets are received; `let_go`.
-  /// Meanwhile nothing else may be changed. If the new process asks nothing for `kPatience`, or for
-  /// `kShortPatience` once packets wait, it counts as having given up, and this process goes on as
-  /// before.
+  /// while packets are still served; `tell_last`, which first makes the workers stop receiving;
+  /// `let_go`. Meanwhile all other changes are refused. If the new process asks nothing for
+  /// `kPatience`, or for `kShortPatience` once packets wait, that process counts as having given
+  /// up, and this process goes on as before.
   /// @{
   static constexpr std::chrono::seconds kPatience{60};
   static constexpr std::chrono::seconds kShortPatience{2};
   CommandResult<Offer> offer();
-  /// Passes records of connections to `take` in pieces of bytes (carried.h): those that have
-  /// changed since they were last sent. If `take` returns false, the new process has given up.
+  /// Passes records to `take` in pieces of bytes (carried.h): those of connections that have
+  /// changed since their records were last sent. If `take` returns false, the new process has given
+  /// up.
   CommandResult<void> tell(unsigned number, const TakeBytes& take);
   CommandResult<void> tell_last(unsigned number, const TakeBytes& take);
   /// Ends this process's run, since the new process is about to forward. Returns the function's
   /// last state.
   CommandResult<Json> let_go(unsigned number);
-  /// Ends the hand-over if the new process does not take over: this process goes on.
+  /// Ends the hand-over with that number, unless `let_go` has ended this process's run: this
+  /// process goes on.
   void give_up(unsigned number);
   /// True if a new process has asked to take over, and has not given up.
   bool is_handing_over();
-  /// True if the new process has received everything, so that it will restore the interfaces'
-  /// settings.
+  /// True if the new process has received everything: then that process, not this one, restores the
+  /// interfaces' settings.
   bool is_replaced();
   /// @}
   /// Applies the configuration to the function, after the function has received another process's
@@ -175,7 +178,8 @@ class Control {
     bool is_paused = false;
     bool is_given_up = false;  // true if it was given up while it was busy
     bool has_let_go = false;
-    std::chrono::steady_clock::time_point until;  // end of patience with the new process
+    // This process goes on alone then, unless the new process has asked for more by then.
+    std::chrono::steady_clock::time_point until;
   };
   std::optional<Refusal> refusal_while_handing_over() const;
   CommandResult<HandingOver*> busy_with(unsigned number);

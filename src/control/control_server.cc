@@ -225,7 +225,8 @@ void ControlServer::Implementation::route() {
     has_no_body_unless_said(request);
     for (const auto& [name, value] : request.params) {
       if (request.params.count(name) == 1) continue;
-      refuse(response, Refusal{Refusal::Kind::wrong, name + " is given twice: give it once"});
+      refuse(response,
+             Refusal{Refusal::Kind::wrong, name + " is given more than once: give it once"});
       return Handled::Handled;
     }
     if (request.has_header("Range")) {
@@ -298,7 +299,7 @@ void ControlServer::Implementation::trace(const Request& request, Response& resp
         const auto write = [&sink](const std::string& block) {
           return sink.write(block.data(), block.size());
         };
-        // Once the reader has the file's beginning, no packet is missed.
+        // Written once all workers copy packets: later packets are shown, or counted as lost.
         std::string beginning = pcapng_beginning(control->ports(), TracedPacket::kMost);
         const auto is = control->trace(*right, filter, [&](const TracedPacket* packet) {
           if (!beginning.empty() && !write(std::exchange(beginning, {}))) return false;
@@ -383,7 +384,7 @@ void ControlServer::Implementation::move_shard(const Request& request, Response&
   const auto to = given("to");
   if (!shard || !to)
     return refuse(response, Refusal{Refusal::Kind::wrong,
-                                    "give shard and to, the number of a shard and of a worker"});
+                                    "give shard and to, the numbers of a shard and of a worker"});
   const auto took_ms = control->move_shard(*shard, *to);
   if (!took_ms) return refuse(response, took_ms.error());
   answer(response, {{"shard", *shard}, {"worker", *to}, {"took_ms", *took_ms}});

@@ -19,7 +19,7 @@
 namespace millrace {
 namespace {
 
-const Json kOne{{"backends", 1}};  // answer of a command that found one backend
+const Json kOne{{"backends", 1}};  // result of a command that found one backend
 const std::string kHealth = "health = { check = \"tcp\" }\n";
 
 /// DPDK's devices can be opened once in a process, so all tests share one dataplane.

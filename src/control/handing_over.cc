@@ -21,7 +21,8 @@ CommandResult<Offer> Control::offer() {
   const std::unique_lock one_at_a_time(reloading_, kReloadPatience);
   if (!one_at_a_time) return std::unexpected(not_now("a reload is under way: ask again"));
   const std::lock_guard guard(mutex_);
-  // A process that got an offer before, but has no request now, may be dead.
+  // A process that got an offer before, but has no request under way, may be dead: its hand-over
+  // ends.
   if (handing_over_ && (handing_over_->is_busy || handing_over_->is_paused))
     return std::unexpected(not_now("another process is taking over already"));
   Offer offer{.number = ++offers_};
@@ -69,8 +70,8 @@ void Control::watch(const std::stop_token& stop) {
   }
 }
 
-/// Goes on as before, and restores the kernel's addresses, which the new process may have changed.
-/// To be called under the lock.
+/// Goes on as before, and restores the addresses of the kernel interfaces, which the new process
+/// may have changed. To be called under the lock.
 void Control::go_on_alone() {
   static_cast<void>(live_->update_kernel(config_));
   if (handing_over_->is_paused) workers_->ask_all([this](unsigned n) { live_->port(n).go_on(); });
@@ -114,7 +115,8 @@ CommandResult<void> Control::rest(HandingOver& handing_over, bool goes_on) {
 }
 
 CommandResult<void> Control::tell(unsigned number, const TakeBytes& take) {
-  constexpr std::size_t kPlaces = 1024;  // takes about 0.1 ms, for which packets wait
+  // Ids that a worker looks at in one task: about 0.1 ms, for which its packets wait.
+  constexpr std::size_t kPlaces = 1024;
   std::unique_lock guard(mutex_);
   const auto is = busy_with(number);
   if (!is) return std::unexpected(is.error());
@@ -137,12 +139,12 @@ CommandResult<void> Control::tell(unsigned number, const TakeBytes& take) {
   return rest(**is, goes_on);
 }
 
-/// Waits until no worker has a packet. False: this did not happen in time. To be called under the
-/// lock.
+/// Waits until no worker has a packet. False: this did not happen in time, or the run is ending. To
+/// be called under the lock.
 bool Control::drain(std::chrono::steady_clock::time_point until) {
   constexpr std::chrono::microseconds kPause{50};
-  // A drained worker may still receive packets from one that is not: wait until all are drained
-  // twice.
+  // A drained worker may still receive packets from one that is not: all must be found drained
+  // twice in a row.
   for (unsigned times = 0; times < 2;) {
     std::atomic<bool> all = true;
     const bool asked = workers_->ask_all([&](unsigned n) {

@@ -72,11 +72,11 @@ std::optional<Refusal> Control::refusal_to_move(unsigned shard, unsigned to) {
     has_room = has(line.report_v4()) && has(line.report_v6());
   });
   if (!asked) return refusal(Kind::not_now, "millrace is ending");
-  if (!has_room) return refusal(Kind::not_now, "the tables of that worker are full");
+  if (!has_room) return refusal(Kind::not_now, "the tables of that worker are more than 95 % full");
   return std::nullopt;
 }
 
-/// Waits until `is_done()`, but no longer than `most`, or until the run ends. Returns `is_done()`.
+/// Waits until `is_done()` or the end of the run, but no longer than `most`. Returns `is_done()`.
 /// To be called under the lock.
 template <class IsDone>
 bool Control::wait_for(const IsDone& is_done, std::chrono::milliseconds most) {
@@ -121,9 +121,10 @@ std::vector<double> Control::BusyTimes::since() {
   return busy;
 }
 
-/// Lets only the first `workers` workers receive. Returns how many receive. No shard moves until
-/// each device queue has come to its new worker: so a packet that is held for a move arrived after
-/// all packets that the queue's former worker received.
+/// Lets only the first `workers` workers receive, unless another process takes over or a shard goes
+/// on moving. Returns how many are meant to receive. No shard moves until each device queue has
+/// come to its new worker: so a packet that is held for a move arrived after all packets that the
+/// queue's former worker received.
 unsigned Control::use(unsigned workers) {
   // Short, since other requests wait meanwhile, and the next interval tries again.
   constexpr std::chrono::milliseconds kUsePatience{50};

@@ -59,7 +59,7 @@ Result<Offer> offer_from(const Json& json) try {
       version != kCarriedVersion) {
     return std::unexpected(
         Error{fmt::format("the running millrace hands over in version {}, this one takes over in "
-                          "version {}: stop it, and start without --take-over",
+                          "version {}: end the running one, and start this one without --take-over",
                           version, kCarriedVersion)});
   }
   Offer offer{.number = number_from<unsigned>(json.at("number"), 1, 1'000'000'000)};

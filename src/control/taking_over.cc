@@ -63,8 +63,8 @@ Result<void> TakingOver::take(std::span<const std::byte> bytes) {
   return {};
 }
 
-/// Reads the parts that have arrived whole, and returns their size in bytes. Once all have arrived,
-/// finds the offset of each own part's image in a record.
+/// Reads the parts that have arrived whole, and returns their size in bytes. Once all parts have
+/// arrived, finds where the images of this process's functions lie in a record.
 std::size_t TakingOver::take_parts(std::span<const std::byte> bytes) {
   const std::size_t count =
       std::min<std::uint64_t>(bytes.size() / sizeof(CarriedPart), block_.count);
@@ -73,7 +73,8 @@ std::size_t TakingOver::take_parts(std::span<const std::byte> bytes) {
                 sizeof(CarriedPart));
   block_.count -= count;
   if (block_.count > 0) return count * sizeof(CarriedPart);
-  // Waiting connections have images in the layout of the first parts.
+  // Connections in `pending` have images in the order of the first stream's parts, so later streams
+  // must have the same parts.
   is_wrong_ |= !told_parts_.empty() && told_parts_ != coming_parts_;
   told_parts_ = std::exchange(coming_parts_, {});
   find_images<KeyV4>();
@@ -81,9 +82,10 @@ std::size_t TakingOver::take_parts(std::span<const std::byte> bytes) {
   return count * sizeof(CarriedPart);
 }
 
-/// Finds where each function's image (its state of one connection) lies in a record. A function
-/// that both processes have must have the same version and image size in both. A function whose
-/// image the old process does not send opens connections without one.
+/// Finds where the image of each of this process's functions (the function's state of one
+/// connection) lies among a record's images. A function that both processes have must have the same
+/// version and image size in both. A function whose image the other process does not send opens
+/// connections without one.
 template <class K>
 void TakingOver::find_images() {
   auto& offsets = of<K>().images_at;
@@ -159,7 +161,8 @@ bool TakingOver::apply(std::uint32_t worker, const CarriedConnection<K>& carried
     --connections_;
   }
   if (!pending.empty()) pending.erase({worker, carried.entry});
-  // This fails while another connection has the same keys, which a later record may remove.
+  // `place` also fails while another connection has one of the keys; a later record may end that
+  // connection.
   if (carried.is_there != 0 && !place(worker, carried, images))
     pending.insert({{worker, carried.entry}, {carried, {images.begin(), images.end()}}});
   return true;

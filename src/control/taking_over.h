@@ -17,7 +17,8 @@
 
 namespace millrace {
 
-/// Reads the stream of connections. One thread uses it, before the workers run.
+/// Reads streams of connections (carried.h), one after another. One thread uses it, before the
+/// workers run.
 class TakingOver {
  public:
   /// `workers` must have been made from the other process's offer, and must outlive the object;
@@ -27,14 +28,16 @@ class TakingOver {
   /// Reads the next bytes of the stream (carried.h), in pieces of any size. Errors: failed (the
   /// stream is malformed or cannot be read by this version, or the other process refuses).
   Result<void> take(std::span<const std::byte> bytes);
-  /// Ends the stream, and opens waiting connections. Errors: failed (the stream was cut off).
+  /// Ends a stream, and opens connections that could not be opened before, if that is possible now.
+  /// Errors: failed (the stream was cut off).
   Result<void> end();
 
   /// Returns the number of records received since the last call.
   std::uint64_t told() { return std::exchange(told_, 0); }
   std::uint64_t connections() const { return connections_; }
   /// Returns the number of connections that could not be opened, for lack of room, of a backend, or
-  /// of a function that this process does not have.
+  /// of a function that this process does not have, or because another connection has one of their
+  /// keys.
   std::uint64_t left_behind() const {
     return std::get<0>(families_).pending.size() + std::get<1>(families_).pending.size();
   }
@@ -62,7 +65,8 @@ class TakingOver {
     std::vector<std::vector<Placed>> places;
     /// Connections that could not be opened yet, by the other process's worker and entry.
     std::map<std::pair<std::uint32_t, std::uint32_t>, Told<K>> pending;
-    /// Offset in `Told::images` of each own part's image, or `kNoImage`.
+    /// For each part of this process's functions, the offset of its image in `Told::images`;
+    /// `kNoImage`: the other process sends none.
     std::vector<std::size_t> images_at;
     /// Size of all images in a record; none before the parts have arrived.
     std::optional<std::size_t> image_bytes;

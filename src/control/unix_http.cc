@@ -74,8 +74,8 @@ void hang_up(const std::string& path) {
   }
 }
 
-/// A thread pool like the library's `ThreadPool`, which ends the process if a thread cannot be
-/// started.
+/// A thread pool in place of the library's `ThreadPool`, because `ThreadPool` ends the process if a
+/// thread cannot be started.
 class Threads final : public httplib::TaskQueue {
  public:
   /// Starts the threads. Throws std::system_error if there are too many.

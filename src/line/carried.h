@@ -1,7 +1,7 @@
 // The format of connections that go to another worker, or to another process on the same machine:
-// integers are in the machine's byte order. The format describes itself: it names the functions
-// that have a part in a connection, with the version and size of their images. So the two processes
-// may have different functions.
+// integers are in the machine's byte order. The stream to another process also names the functions
+// that have a part in a connection, with the version and size of their images, so that the two
+// processes may have different functions.
 #pragma once
 
 #include <array>
@@ -27,13 +27,14 @@ namespace millrace {
 /// own (`Part`).
 inline constexpr unsigned kCarriedVersion = 4;
 
-/// Record of a connection, which the worker of the block and `entry` identify. A record replaces an
-/// earlier one of the same worker and entry. The images of the connection stand behind the record,
-/// in the order of the parts.
+/// Record of a connection. Its images stand behind the record, in the order of the parts. In a
+/// stream, the worker of the block and `entry` identify the connection: a record replaces the
+/// earlier record with the same worker and entry.
 template <class K>
 struct CarriedConnection {
   std::uint32_t entry = 0;
-  std::uint16_t is_there = 0;   ///< 0: the connection has ended; the rest of the record is unused
+  /// 0: the worker no longer has the connection, and the members below are unused.
+  std::uint16_t is_there = 0;
   std::uint16_t has_reply = 0;  ///< 1: the connection has a reply's entry
   LifeImage life;
   K key;  ///< the originator's key
@@ -44,14 +45,14 @@ static_assert(sizeof(CarriedConnection<KeyV4>) == 40 && sizeof(CarriedConnection
 /// Kinds of blocks other than records (`CarriedBlock::family`).
 inline constexpr std::uint32_t kCarriedRefusal = 1;
 inline constexpr std::uint32_t kCarriedParts = 2;
-/// Head of a block. A stream is a sequence of blocks: one with parts, then blocks with records. A
-/// block of family 0 ends a round of records. `kCarriedRefusal` ends the stream, with a text that
-/// says why.
+/// Head of a block. A stream is one round of records: a block with parts, blocks with records, and
+/// a block of family 0. A block of family `kCarriedRefusal` ends the stream early, with a text that
+/// says why. A parcel has only blocks with records.
 struct CarriedBlock {
   /// 4 or 6: records of that family; 0: the end of a round; else `kCarriedRefusal` or
   /// `kCarriedParts`.
   std::uint32_t family = 0;
-  std::uint32_t worker = 0;  ///< the worker that has the connections
+  std::uint32_t worker = 0;  ///< for records in a stream: the worker that has the connections
   std::uint64_t count = 0;   ///< number of records, of parts, or of bytes of text
 };
 template <class K>
@@ -93,7 +94,8 @@ std::byte* append_record(std::vector<std::byte>& to, const CarriedConnection<K>&
   return to.data() + at + sizeof(record);
 }
 
-/// The records of one family that a worker is about to send, and what it has sent before.
+/// The records of one family that a worker is about to send, and fingerprints of those that the
+/// worker has sent.
 template <class K>
 struct CarryingFor {
   /// For each entry `Tracker::fingerprint` of the connection when its record was made last; 0:
@@ -108,7 +110,7 @@ struct Carrying {
   CarryingFor<KeyV6> v6;
 };
 
-/// Consumer of the stream's bytes. Returns false if it wants no more.
+/// Consumer of the stream's bytes. Returns false if the consumer wants no more.
 using TakeBytes = std::function<bool(std::span<const std::byte>)>;
 
 /// Passes a worker's records of one family to `take` as a block, and clears them. Returns what
@@ -132,7 +134,7 @@ inline void give_refusal(std::string_view why, const TakeBytes& take) {
   static_cast<void>(take(std::as_bytes(std::span(&block, 1))) &&
                     take(std::as_bytes(std::span(why))));
 }
-/// Passes the parts to `take`. They must precede all records.
+/// Passes the parts to `take`. They must precede all records of the stream.
 inline bool give_parts(std::span<const CarriedPart> parts, const TakeBytes& take) {
   const CarriedBlock block{.family = kCarriedParts, .worker = 0, .count = parts.size()};
   return take(std::as_bytes(std::span(&block, 1))) && take(std::as_bytes(parts));

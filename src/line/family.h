@@ -1,5 +1,5 @@
-// One address family's part of a line: the line's stages over the family's tables. Used as the line
-// is (line.h); a worker's `Line` calls it for both families in turn.
+// One address family's part of a line: the line's stages over the family's tables. The rules of
+// line.h hold here, too. A line has one `Family` for IPv4 and one for IPv6.
 #pragma once
 
 #include <algorithm>
@@ -67,9 +67,9 @@ class Family {
             tracker_->pages()};
   }
 
-  /// @name The family's part of `Line::visit` and `review` Visit some connections from the id
-  /// `from` on. Return the id to go on with, none at the end. RSTs leave by the port; without a
-  /// port none is sent.
+  /// @name The family's part of `Line::visit` and `review`
+  /// Visits some connections from the id `from` on. Returns the id to go on with, none at the end.
+  /// RSTs leave by `port`; if `port` is null, none is sent.
   /// @{
   std::optional<std::size_t> visit(std::size_t from, Tick now, const VisitConnection& visit,
                                    Port* port);
@@ -83,15 +83,17 @@ class Family {
   ConnId resume(const CarriedConnection<K>& carried, Line::Images images, Tick now, unsigned shard);
   void forget(ConnId id);
   /// Removes at most `most` connections of a shard, and appends those that have not expired to
-  /// `parcel` as a block. True if none is left.
+  /// `parcel` as a block. True if the shard has none left.
   bool pack(unsigned shard, std::size_t most, Tick now, std::vector<std::byte>& parcel);
   /// Prefetches the places in the table for the `count` records of a block. Returns the bytes
-  /// behind them.
+  /// behind the block.
   std::span<const std::byte> approach(std::size_t count, std::span<const std::byte> records) const;
-  /// Opens the connections of the `count` records of a block. Returns the bytes behind them.
+  /// Opens the connections of the `count` records of a block. One that finds no place, or that the
+  /// function refuses, counts as ended. Returns the bytes behind the block.
   std::span<const std::byte> unpack(unsigned shard, std::size_t count,
                                     std::span<const std::byte> records, Tick now);
-  /// Serves packets without an entry from now on as the other worker does.
+  /// From now on serves packets without an entry as `other`, the same family at another worker,
+  /// serves them.
   void continue_from(const Family& other) { function_->continue_from(*other.function_); }
   /// Returns those of the lane's packets in `places` that have no connection here. `places` and the
   /// result are bits by place in the lane.
@@ -145,7 +147,7 @@ class Family {
     });
   }
 
-  /// Expires a bounded number of idle connections. True if no more are due at that tick.
+  /// Expires a bounded number of idle connections. True if no more are due at the tick `now`.
   bool age(Tick now) {
     if (!tracker_) return true;
     bool done = false;
@@ -174,7 +176,7 @@ class Family {
   /// Gives entries to the connections that begin in this burst. Packets in `refused` (bits by place
   /// in the burst) begin no connection.
   void open(Burst& burst, std::uint64_t refused);
-  /// Gives entries to connections that have been served without one and that a reply proves.
+  /// Gives entries to connections that have been served without entries and that a reply proves.
   void open_by_replies(Burst& burst);
 
   /// Follows the connections of this burst's packets, in the packets' order.
@@ -209,7 +211,7 @@ class Family {
   }
   struct Placed {
     ConnId id = ConnId::none;
-    Ending why = Ending::moved;  ///< why there is no id
+    Ending why = Ending::moved;  ///< if `id` is none: the way in which the connection ended
   };
   Placed place(const CarriedConnection<K>& carried, const LifeImage& life, Line::Images images,
                Tick now, unsigned shard, Newcomer newcomer);
@@ -245,8 +247,8 @@ class Family {
   }
   static Error too_large(const Part& part) {
     return {"the functions keep " + std::to_string(largest(part)) +
-                " bytes of each connection, more than " + std::to_string(Part::kMost) +
-                ": leave one out of the chain",
+                " bytes in an entry or an image of each connection, more than " +
+                std::to_string(Part::kMost) + ": leave one out of the chain",
             Error::Kind::usage};
   }
 
@@ -281,7 +283,7 @@ class Family {
     return (burst.lane<K>().size | burst.quoted<K>().size) == 0;
   }
 
-  /// Calls `each` for the family's lane, and for that of its ICMP errors if it is not empty.
+  /// Calls `each` for the family's lane and, if there are ICMP errors, for the lane of these.
   template <class Each>
   static void for_each_lane(Burst& burst, Each&& each) {
     each(burst.lane<K>());
@@ -297,8 +299,8 @@ class Family {
   auto expired() {
     return [this](ConnId id) { closed(id, ending(tracker_->state_of(Side::originator, id))); };
   }
-  /// Returns the function that the tracker calls for a connection that gives its place to a new
-  /// one, because it is evicted or had expired.
+  /// Returns the function that the tracker calls for a connection whose place a new one gets: an
+  /// evicted or an expired connection.
   auto gives_way(Tick now) {
     return [this, now](ConnId id) {
       if (tracker_->is_idle_too_long(id, now)) return expired()(id);
@@ -321,7 +323,7 @@ class Family {
   }
 
   using Target = typename FunctionFor<K>::Target;
-  /// Returns how packets with that key leave. Their entry is `id`, on that side of the connection.
+  /// Returns how packets with that key leave. Their entry is `id`, of that side of the connection.
   Target target(Side side, const K& key, ConnId id) const {
     const ConnId peer = peer_of(tracker_->originators().header(id));
     if (peer != ConnId::none && peer != kUnconfirmed)
@@ -332,7 +334,7 @@ class Family {
   Target target(ConnId id) const {
     return target(Side::originator, tracker_->originators().header(id).key, id);
   }
-  /// Returns the key of a connection's packets as they leave. If the function has chosen a next
+  /// Returns the key of the originator's packets as they leave. If the function has chosen a next
   /// hop, the destination is that next hop.
   K translated(ConnId id) const {
     const auto to = target(id);
@@ -342,10 +344,10 @@ class Family {
   }
   const std::byte* state_of(ConnId id) const { return tracker_->states()[id]; }
 
-  /// Asks the limits of a connection, for the tracker, before a packet proves the connection.
+  /// The limits of connections. The tracker asks them before a packet proves a connection.
   struct Limits {
     Family& family;
-    Verdict reached = Verdict::tracked;  ///< the limit that forbids the connection, if one does
+    Verdict reached = Verdict::tracked;  ///< the limit that forbids the connection; `tracked`: none
 
     Proof take(ConnId id) { return family.take_for(id, reached); }
     void give_back(ConnId id, Proof proof) {
@@ -392,7 +394,7 @@ class Family {
   void give_up(Burst& burst, Lane<K>& lane, unsigned i, Verdict why);
   static bool shows_a_connection(const Burst& burst, unsigned packet);
   ConnId open_by_reply(Burst& burst, Lane<K>& lane, unsigned i);
-  /// Returns the reply's entry of a connection if its key is `key`; else none.
+  /// Returns the reply's entry of a connection if that entry's key is `key`; else none.
   ConnId reply_of(ConnId id, const K& key) const {
     // Read once: another worker may be ending the connection.
     const ConnId reply = peer_of(tracker_->originators().header(id));
@@ -412,7 +414,7 @@ class Family {
     return bits;
   }
   /// Looks the lane's packet `i` up once more, as its connection may have been opened since. True
-  /// if it has been opened.
+  /// if the packet now has a connection.
   bool find_again(Lane<K>& lane, unsigned i, Tick now) {
     const std::uint64_t bit = std::uint64_t{1} << i;
     const bool is_reply = tracker_->find(lane.keys().subspan(i, 1), lane.hashes().subspan(i, 1),
@@ -441,10 +443,10 @@ class Family {
   WorkerCounters* counters_;
   unsigned level_ = 0;                    // number of watermarks that the tables' fill has passed
   std::vector<std::size_t> image_bytes_;  // size of each function's image
-  std::vector<const std::byte*> images_;  // images of the connection that is unpacked
+  std::vector<const std::byte*> images_;  // images of the connection being unpacked
   Opening<K> opening_;
-  alignas(
-      8) std::array<std::byte, Part::kMost> reply_state_;  // state of the connection being opened
+  // The function's part of the reply's entry, for the connection being opened.
+  alignas(8) std::array<std::byte, Part::kMost> reply_state_;
   Records<K> nothing_;
 };
 

@@ -18,7 +18,7 @@ template <class Decide>
 std::optional<std::size_t> Family<TrackerType, K>::for_each_from(std::size_t from, Ending why,
                                                                  Port* port, Decide&& decide) {
   if (!tracker_ || from >= tracker_->ids()) return std::nullopt;
-  // At most as many as may wait at once until their ids are reusable.
+  // Connections to end: at most `kEndMost`, as their ids wait until they are reusable.
   std::array<ConnId, Line::kEndMost> ending;
   std::size_t count = 0;
   const std::size_t end = std::min(from + Line::kMostAtOnce, tracker_->ids());
@@ -66,9 +66,11 @@ std::optional<std::size_t> Family<TrackerType, K>::review(std::size_t from, Port
   });
 }
 
-/// Sends each side a RST with the sequence number that this side expects next (RFC 5961, 3.2). That
-/// number is known if the other side has sent packets. Without it, only a client that waits for the
-/// answer to its SYN gets a RST: such a client judges a RST by the number that it acknowledges.
+/// Sends each side of a TCP connection a RST with the sequence number that this side expects next
+/// (RFC 5961, 3.2), if packets of the opposite side have shown that number. Without the number,
+/// only a client that waits for the answer to its SYN gets a RST: such a client judges a RST by the
+/// RST's acknowledgement number. Sends none if there is no reply's entry, or if the connection is
+/// closed or in `time_wait`.
 template <class TrackerType, class K>
 void Family<TrackerType, K>::tell_both(ConnId id, Port& port) const {
   const K& key = tracker_->key_of(id);

@@ -33,7 +33,8 @@ std::optional<std::size_t> Family<TrackerType, K>::carry(std::size_t from, std::
     carrying.told[at] = is;
     CarriedConnection<K> changed{.entry = static_cast<std::uint32_t>(at)};
     if (is_there) changed = carried(id, now);
-    // A short idle time counts as 0, so that not every packet changes the record.
+    // A busy connection's idle time counts as 0: later packets do not change its fingerprint, so
+    // its record is not sent again for them.
     if (changed.life.idle_ms < TrackerType::kBusyMs) changed.life.idle_ms = 0;
     std::byte* const image = append_record(carrying.changed, changed, image_bytes);
     ++carrying.count;
@@ -66,7 +67,7 @@ bool Family<TrackerType, K>::pack(unsigned shard, std::size_t most, Tick now,
       const ConnId id = tracker_->first_of(shard);
       if (id == ConnId::none) break;
       if (expires_ && tracker_->is_idle_too_long(id, now)) {
-        // Not sent, since the other worker may have opened a new connection between the same ends.
+        // Not sent, since the taker may have opened a new connection between the same ends.
         tracker_->close(id, expired());
         continue;
       }
@@ -121,9 +122,9 @@ std::span<const std::byte> Family<TrackerType, K>::unpack(unsigned shard, std::s
   return records;
 }
 
-/// Counts a connection that another process has proved (`had`) for the limit of its source. A limit
-/// forbids new connections only, so this connection counts even if its source has reached the
-/// limit.
+/// Counts a connection that another process has proved (`had`) for the limit of its source, and
+/// returns its proof here. A limit forbids new connections only, so this connection counts even if
+/// its source has reached the limit.
 template <class TrackerType, class K>
 Proof Family<TrackerType, K>::take_again(const K& key, Proof had) {
   if (!holds(had)) return had;
@@ -132,7 +133,7 @@ Proof Family<TrackerType, K>::take_again(const K& key, Proof had) {
   return taken == SourceCounts::Taken::counted ? Proof::service_and_source : Proof::service;
 }
 
-/// Opens a connection of another worker or process, which goes on with `life`.
+/// Opens a connection that another worker or process had. The connection goes on with `life`.
 template <class TrackerType, class K>
 auto Family<TrackerType, K>::place(const CarriedConnection<K>& carried, const LifeImage& life,
                                    Line::Images images, Tick now, unsigned shard, Newcomer newcomer)

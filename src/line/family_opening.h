@@ -62,7 +62,8 @@ void Family<TrackerType, K>::end_what_begins_anew(Burst& burst, Lane<K>& lane) {
   }
 }
 
-/// Opens the connection of the lane's packet `i`, or gives the packet a verdict that says why not.
+/// Opens the connection of the lane's packet `i`, or finds it if it has been opened by now; else
+/// gives the packet a verdict that says why not.
 template <class TrackerType, class K>
 void Family<TrackerType, K>::admit(Burst& burst, Lane<K>& lane, unsigned i) {
   Verdict& verdict = burst.verdict[lane.packet[i]];
@@ -94,9 +95,9 @@ void Family<TrackerType, K>::admit(Burst& burst, Lane<K>& lane, unsigned i) {
   }
 }
 
-/// Inserts an originator's entry. If another worker is opening that connection, waits until it is
-/// confirmed. This worker has no unconfirmed connection meanwhile, so workers do not wait for each
-/// other in a circle.
+/// Inserts an originator's entry. If another worker is opening that connection, waits until that
+/// worker has confirmed it or given it up. This worker has no unconfirmed connection meanwhile, so
+/// workers do not wait for each other in a circle.
 template <class TrackerType, class K>
 Insertion Family<TrackerType, K>::insert(const K& key, Hash hash, Tick now, Newcomer newcomer) {
   detail::Backoff others;
@@ -167,8 +168,9 @@ void Family<TrackerType, K>::give_up(Burst& burst, Lane<K>& lane, unsigned i, Ve
   burst.verdict[lane.packet[i]] = why;
 }
 
-/// Follows each connection as soon as it is open, so that its limits count it before the next one
-/// evicts another connection. When the whole burst is followed later, these packets change nothing.
+/// Follows each connection as soon as it is open: then the limits count it before they are asked
+/// about the next one, which may evict another connection. When the whole burst is followed later,
+/// the replies that opened connections change nothing.
 template <class TrackerType, class K>
 void Family<TrackerType, K>::open_by_replies(Burst& burst) {
   Lane<K>& lane = burst.lane<K>();
@@ -199,7 +201,8 @@ bool Family<TrackerType, K>::shows_a_connection(const Burst& burst, unsigned pac
 }
 
 /// Gives entries to the connection that the lane's packet `i`, a reply, proves. Returns the reply's
-/// entry; none if the packet proves nothing, a limit forbids the connection or there is no place.
+/// entry; none if the packet proves nothing, the function does not recognise it, a limit forbids
+/// the connection or there is no place.
 template <class TrackerType, class K>
 ConnId Family<TrackerType, K>::open_by_reply(Burst& burst, Lane<K>& lane, unsigned i) {
   const unsigned packet = lane.packet[i];
@@ -228,8 +231,8 @@ ConnId Family<TrackerType, K>::open_by_reply(Burst& burst, Lane<K>& lane, unsign
   return ConnId::none;
 }
 
-/// Counts how often the tables fill to a watermark. A watermark counts again after the tables held
-/// less than it by more than 5 % of the capacity.
+/// Counts how often the tables fill to a watermark. A watermark counts again only after the tables'
+/// fill has been below it by more than 5 % of the capacity.
 template <class TrackerType, class K>
 void Family<TrackerType, K>::watch_level() {
   const unsigned percent = tracker_->fill_percent();
@@ -238,8 +241,9 @@ void Family<TrackerType, K>::watch_level() {
   while (level_ > 0 && percent + 5 < kWatermarkPercent[level_ - 1]) --level_;
 }
 
-/// Counts the packets that found no place. With `looks_again`, each is looked up again first: it
-/// may belong to a connection that has been opened since.
+/// Counts the packets that got no entry because the table is full or too many connections are half
+/// open. With `looks_again`, each packet without a connection is looked up again first: its
+/// connection may have been opened since.
 template <class TrackerType, class K>
 void Family<TrackerType, K>::decide_unopened(Burst& burst, Lane<K>& lane, bool looks_again) {
   for (unsigned i = 0; i < lane.size; ++i) {

@@ -2,14 +2,16 @@
 // function serve the packets, and returns them to the port.
 //
 // The schemes (table, sharing, ageing) are chosen once, by name, when lines are made. From then on
-// no call for a single packet is indirect. The function, the port and the ageing scheme are called
-// through pointers: once a burst, and for connections that begin or end.
+// no call for a single packet is indirect, except for ICMP errors. The function, the port and the
+// ageing scheme are called through pointers: once a burst, and for connections that begin, are
+// proved or end.
 //
 // Which thread may call what:
 //
-// - `run`: the worker's thread, one at a time.
+// - `run`: the worker's thread; one thread at a time.
 // - `counters`, `mailbox().post` and `wait`: other threads, at any time (mailbox.h says how).
-// - The functions under *Shards that move*: the worker's thread, in `Between`.
+// - The functions under *Shards that move*: the worker's thread, in `Between`; or any one thread
+//   while the line is at rest.
 // - The rest: the worker's thread, in a task of the mailbox; or any one thread while the line is at
 //   rest. *At rest* means that neither this line nor another line over the same tables is in `run`.
 //
@@ -21,8 +23,8 @@
 //    packets in them, keep their order.
 // 3. Between two bursts the line holds no guard and no id. Two bursts have been received by then
 //    and have not been looked up, so packets may still be taken out of them, and connections may be
-//    opened, ended or moved. Where tables are shared, workers that have erased entries wait for
-//    this one, so a task must be short.
+//    opened, ended or moved. Where tables are shared, no worker can reuse the ids of erased entries
+//    meanwhile, so a task must be short.
 // 4. Where tables are shared, only the line that opened a connection lists, carries, reviews and
 //    ends it.
 // 5. The line's time is the latest tick of a burst. It begins at 0 and does not go back.
@@ -68,10 +70,10 @@ struct LineConfig {
   Pages pages = Pages::huge;
   Secret secret;
   /// Most half-open connections of each family, in percent of its capacity; 100: no limit. A
-  /// connection is half open until something proves that it is real.
+  /// connection is half open until a packet proves that it is real.
   unsigned half_open_percent = 100;
-  /// True: in a full table, a connection that a reply proves evicts one that is worth less. Without
-  /// effect where tables are shared.
+  /// True: in a full table, a connection that a reply proves, or that comes proved from another
+  /// worker, evicts one that is worth less. Without effect where tables are shared.
   bool evicts = false;
   SourceLimit source_limit;
   /// Counts connections for `source_limit`, for all lines that share the limit. Null: `make_lines`
@@ -86,21 +88,22 @@ struct LineConfig {
   unsigned shards_that_move = 0;
 };
 
-/// Size and cost of one family's tables; all 0 if nothing is tracked.
+/// Size and cost of one family's tables; all numbers are 0 if nothing is tracked.
 struct TableReport {
   std::size_t capacity = 0;  ///< connections promised
   std::size_t slots = 0;
   std::size_t live = 0;          ///< connections that the tables hold, of all workers
-  std::size_t memory_bytes = 0;  ///< both directions' entries, index, records and ageing
+  std::size_t memory_bytes = 0;  ///< index, records, ageing, and lists of shards' connections
   Pages pages = Pages::huge;     ///< the worst kind of pages that is used
 };
 
 /// A live connection, for lists.
 struct ListedConnection {
   AnyKey key;  ///< the originator's key
-  /// Key of the originator's packets as they leave. The destination is the backend, also with dsr.
+  /// Key of the originator's packets as they leave. If a balancer serves them, the destination is
+  /// the backend, also with dsr.
   AnyKey translated;
-  bool has_reply = false;  ///< there is a reply's entry, so that replies are translated
+  bool has_reply = false;  ///< there is a reply's entry, so that replies are tracked
   ConnectionState state = ConnectionState::none;
   std::uint32_t idle_ms = 0;
   std::optional<std::uint32_t> expires_ms;  ///< time until expiry if no packet arrives; none: never
@@ -116,7 +119,9 @@ struct LineCursor {
 enum class Visit : std::uint8_t {
   leave,
   end,
-  reset,  ///< end it; if it is TCP and has a reply's entry, send both ends a RST
+  /// End it. If it is TCP and has a reply's entry, send a RST to each side, as far as the sequence
+  /// number that this side expects next is known.
+  reset,
 };
 using VisitConnection = std::function<Visit(const ListedConnection&)>;
 
@@ -130,26 +135,26 @@ class Line {
   Mailbox& mailbox() { return mailbox_; }
 
   /// @name Shards that move while packets flow
-  /// Called by the worker's thread, in `Between::between_bursts`. Tables must not be shared, and
-  /// shards must be below `LineConfig::shards_that_move`.
+  /// Called by the worker's thread, in `Between::between_bursts`, or at rest. Tables must not be
+  /// shared, and shards must be below `LineConfig::shards_that_move`.
   /// @{
   /// Additional work of a worker between two bursts.
   class Between {
    public:
     virtual ~Between() = default;
-    /// Does that work; may take packets out of `next` and `after` (`take_out`). To be called after
-    /// each burst. `next` is looked up next, then `after`.
+    /// Does that work; may take packets out of `next` and `after` (`take_out`). Called after each
+    /// burst until the port is at its end. `next` is looked up next, then `after`.
     virtual void between_bursts(Burst& next, Burst& after) = 0;
   };
-  /// Sets what `run` calls after each burst; null: nothing. At rest.
+  /// Sets the object whose `between_bursts` `run` calls; null: none. At rest.
   void set_between(Between* between) { between_ = between; }
 
-  /// Removes connections of a shard, at most `most` of each family, and appends them to `parcel`
-  /// (carried.h). Returns true if the shard has no connection any more.
+  /// Removes connections of a shard, at most `most` of each family, and appends those that have not
+  /// expired to `parcel` (carried.h). Returns true if the shard has no connection any more.
   virtual bool pack(unsigned shard, std::size_t most, std::vector<std::byte>& parcel) = 0;
   /// Opens the connections of a shard that `from`, a line of the same combination of schemes, has
-  /// packed. `from` may be in `run` meanwhile. From now on services that `from` has served without
-  /// entries are treated alike here (`FunctionFor::continue_from`).
+  /// packed. `from` may be in `run` meanwhile. From now on packets without an entry are served here
+  /// as `from` serves them (`FunctionFor::continue_from`).
   virtual void unpack(unsigned shard, const Line& from, std::span<const std::byte> parcel) = 0;
   /// Returns those of `packets` that have no connection in this line's tables; for an ICMP error,
   /// the connection is that of the quoted packet. `packets` and the result are bits by place in the
@@ -164,7 +169,7 @@ class Line {
   static constexpr std::size_t kEndMost = 256;
   /// Visits some live connections that this line opened, from the cursor on: calls `visit` for
   /// each, and ends those for which `visit` says so. Returns the cursor to go on with, `At::end`
-  /// after the last. A connection that lives through the whole visit is shown once.
+  /// after the last. A connection that lives at this line through the whole visit is shown once.
   virtual LineCursor visit(const LineCursor& from, const VisitConnection& visit) = 0;
   /// Asks the function for the `Fate` of some live connections that this line opened, from the
   /// cursor on, and ends those that do not stay. Returns the cursor as `visit` does.
@@ -176,8 +181,8 @@ class Line {
   /// Returns the parts of the images that `carry` writes, in their order, IPv4's first.
   virtual std::vector<CarriedPart> carried_parts() const = 0;
   /// Looks at the next `most` ids from the cursor on, and appends to `carrying` a record for each
-  /// connection that has changed since `carrying` last got its record. Returns the cursor as
-  /// `visit` does.
+  /// connection that has begun, ended or changed (`Tracker::fingerprint`) since `carrying` last got
+  /// its record. Returns the cursor as `visit` does.
   virtual LineCursor carry(const LineCursor& from, std::size_t most, Carrying& carrying) = 0;
   /// @}
 
@@ -187,8 +192,8 @@ class Line {
   /// part of which the other process has sent none.
   using Images = std::span<const std::byte* const>;
   /// Opens a connection of the other process in that shard. Returns its entry; none if there is no
-  /// place for the connection or the function refuses it. The connection's idle time is that of the
-  /// record.
+  /// place for the connection, another connection has one of its keys, or the function refuses it.
+  /// The connection's idle time is that of the record.
   virtual ConnId resume(const CarriedConnection<KeyV4>& carried, Images images, unsigned shard) = 0;
   virtual ConnId resume(const CarriedConnection<KeyV6>& carried, Images images, unsigned shard) = 0;
   /// Removes a connection that `resume` has opened, and no longer counts it as taken over.
@@ -209,7 +214,7 @@ class Line {
     std::size_t v6 = 0;
   };
   virtual Live live() const = 0;
-  /// Reads the tables whole, for tests; at rest. Errors: the first rule that is broken.
+  /// Checks all entries of the tables, for tests; at rest. Errors: the first rule that is broken.
   virtual Result<void> check_invariants() const = 0;
   /// @}
 
@@ -243,7 +248,7 @@ Result<void> check_schemes(const LineConfig& config);
 
 /// Returns true if all workers use the same tables under the sharing scheme of that name.
 bool shares_tables(std::string_view sharing);
-/// Returns the names of the tables that the sharing scheme goes with.
+/// Returns the names of the tables that go with the sharing scheme of that name.
 std::vector<std::string> tables_for(std::string_view sharing);
 
 }  // namespace millrace

@@ -314,7 +314,7 @@ class LineOf final : public Line {
     return !is_drop(verdict) && (pass_unmatched_ || !is_unmatched(verdict));
   }
 
-  /// Returns the packets that are not dropped by their verdicts, a bit each.
+  /// Returns the packets that may leave by their verdicts and `pass_unmatched`, a bit each.
   std::uint64_t allowed(const Burst& burst) const {
     if (is_uniform(burst)) [[likely]]
       return is_allowed(burst.verdict[0]) ? all_of(burst) : 0;

@@ -36,7 +36,8 @@ struct NoProbe {
   void done(Stage) {}
 };
 
-/// Sums the time of each stage. The clock is read once a stage and burst.
+/// Sums the time of each stage. The clock is read at the end of each stage of a burst, and of
+/// `prefetch` twice.
 class StageProbe {
  public:
   void start() { last_ = now(); }

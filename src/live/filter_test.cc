@@ -111,7 +111,7 @@ TEST(ConnectionFilter, Keys) {
 }
 
 /// Returns how many copies a trace shows of a packet that leaves unchanged: 2 (as it arrived and as
-/// it left) or 0. `file` files the parsed packet.
+/// it left) or 0. `file` changes the lanes and the verdict of the parsed packet as a line does.
 std::size_t traced(test::Bytes packet, const Given& given,
                    const std::function<void(Burst&)>& file) {
   const auto tracer = Tracer::create(*parse_filter(given, knows_none));
@@ -130,12 +130,12 @@ std::size_t traced(test::Bytes packet, const Given& given,
   return count;
 }
 
-/// Files a packet as a line does whose services have no replies.
+/// Leaves the packet in no lane, with `no_service`, as a packet that belongs to no service may be.
 void file_nowhere(Burst& burst) {
   burst.verdict[0] = Verdict::no_service;
   burst.clear_lanes();
 }
-/// Files a packet as a line does that has a service with replies.
+/// Leaves the packet in its lane, as a reply without a connection.
 void file_as_reply(Burst& burst) {
   burst.v4.replies = 1;
   burst.v4.connection[0] = ConnId::none;

@@ -27,7 +27,7 @@ struct LiveOptions {
 /// share their tables.
 std::shared_ptr<Owners> make_owners(const Config& config, const Secret& secret);
 
-/// One thread opens, uses and closes it; while it runs, other threads may read counters.
+/// One thread at a time uses a `Live`; meanwhile any thread may read counters.
 class Live {
  public:
   /// Does what `Devices::prepare` does, for a configuration. Errors: the same.
@@ -118,8 +118,8 @@ class Live {
   bool sleeps_ = false;
 };
 
-/// Returns the names of the kernel's interfaces that a configuration's ports use, and of the kernel
-/// interfaces of its ports.
+/// Returns the names of the kernel's interfaces that are devices of a configuration's ports, and of
+/// those that millrace makes beside the ports (`kernel`).
 std::set<std::string> interfaces_of(const Config& config);
 
 /// Checks whether the configuration can run live. Errors: usage (what is missing or impossible, a

@@ -148,7 +148,7 @@ void LivePort::hear(const Burst& burst, unsigned at, Handle packet) {
 }
 
 /// Sleeps if the worker may. The sleep grows with the idle time; it stays short while a shard is
-/// moving, since other workers wait for this one. A paused worker sleeps to leave its processor to
+/// moving, since the move waits for this worker. A paused worker sleeps to leave its processor to
 /// the thread that sends its connections.
 void LivePort::wait() {
   flush();

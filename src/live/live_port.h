@@ -1,5 +1,5 @@
 // A worker's port in a live run: it receives by the worker's queues of all devices, hands packets
-// of other workers' connections over to them, and sends where its host says.
+// of other workers' connections over to those workers, and sends where its host says.
 //
 // All packets of a connection belong to one worker (see src/shard). A packet that another worker
 // receives goes to its owner through a ring; a neighbour's answer that one worker receives is
@@ -24,7 +24,7 @@
 
 namespace millrace {
 
-/// State that the ports of all workers share. It outlives them.
+/// State that the ports of all workers share. The hub must outlive the ports.
 class LiveHub {
  public:
   /// Makes a hub. `kernel` may be null. Errors: failed (no memory).
@@ -100,7 +100,7 @@ class LivePort final : public Port, private Wire, private WorkersExchange::Packe
  public:
   struct Options {
     bool sleeps = false;                      ///< true: sleeps when idle
-    const std::atomic<bool>* stop = nullptr;  ///< ends `receive`
+    const std::atomic<bool>* stop = nullptr;  ///< `receive` ends once it is true
   };
   LivePort(LiveHub& hub, unsigned worker, const HostConfig& host, const Options& options);
   ~LivePort() override = default;
@@ -127,7 +127,7 @@ class LivePort final : public Port, private Wire, private WorkersExchange::Packe
   /// @name Called between two bursts
   /// @{
   /// Pauses: the port receives on until a poll finds no packet, for at most `kBacklog` bursts, and
-  /// then receives nothing until `go_on`.
+  /// then receives nothing from its queues until `go_on`.
   void pause() { backlog_ = kBacklog; }
   void go_on() { backlog_ = kGoesOn; }
   /// True if the port has paused and no packet is on its way to or through the worker.

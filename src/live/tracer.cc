@@ -12,8 +12,9 @@
 namespace millrace {
 namespace {
 
-/// True if a packet that has not been served may match, if it is of that side of its connection.
-/// Parts that it cannot show yet are ignored: the backend, and for a reply the destination.
+/// True if a packet that comes from that side of its connection may match. Parts of the filter that
+/// the packet cannot show before it is served are ignored: the backend, and for a reply the
+/// destination and its port.
 template <class K>
 bool may_match(const ConnectionFilter& filter, Side side, const K& key) {
   ConnectionFilter known = filter;
@@ -34,7 +35,8 @@ bool matches_itself(const ConnectionFilter& filter, const K& key) {
   return !filter.backend && !filter.backend_port && filter.takes({.key = key, .translated = key});
 }
 
-/// Returns the packet's current key; `key` is its current or former one.
+/// Returns the key that the packet's bytes show now. The protocol, the zone and, without ports, the
+/// identifier stay as in `key`.
 template <class K>
 K key_now(const std::byte* packet, const Headers& headers, K key) {
   key.source = source_of<typename K::Address>(packet, headers);
@@ -58,7 +60,8 @@ bool matches_itself(const ConnectionFilter& filter, const Burst& burst, unsigned
   return matches_itself(filter, key);
 }
 
-/// True if a packet in no lane, or an ICMP error, matches by the key in its own header.
+/// True if a packet in no lane, or an ICMP error, is routable and matches by the key in its own
+/// header.
 bool matches_itself(const ConnectionFilter& filter, const Burst& burst, unsigned i) {
   const Verdict verdict = burst.verdict[i];
   if (!is_unmatched(verdict) || !is_routable(verdict)) return false;
@@ -104,7 +107,8 @@ std::uint64_t matches(const ConnectionFilter& filter, const Burst& burst, const 
     const Side side = lane.side(n);
     const K& came = lane.key[n];
     const K now = key_now(burst.data[i], burst.headers[i], came);
-    // A packet without a connection has not been rewritten.
+    // A packet of no connection: it has no entry, and no function has rewritten it or, if it is not
+    // a reply, served it.
     const bool is_nobodys = lane.connection[n] == ConnId::none && now == came &&
                             (side == Side::reply || !is_served(burst.verdict[i]));
     const bool does = is_nobodys ? matches_itself(filter, came) : matches(filter, side, came, now);

@@ -1,6 +1,6 @@
 // Copies packets to be shown to a user, as they arrived and as they left.
 //
-// One worker records, and never waits: a packet for which there is no room is counted as lost. One
+// One worker records, and never waits: a copy for which there is no room is counted as lost. One
 // other thread takes the copies.
 #pragma once
 
@@ -45,17 +45,18 @@ class Tracer {
 
   /// @name Called by the worker
   /// @{
-  /// Records a burst that has arrived, with its keys filed. `link_of(handle)` returns a packet's
-  /// link.
+  /// Records the packets that may match, of a burst that has arrived and whose keys are in lanes.
+  /// `link_of(handle)` returns a packet's link.
   void received(const Burst& burst, const std::function<unsigned(Handle)>& link_of);
-  /// Drops the copy of a packet that was handed over: the other worker records the packet.
+  /// Drops the copy of a packet that this worker does not serve: the worker that gets the packet
+  /// records it.
   void forget(Handle packet);
   /// Records the burst after it has been served. Packets with their bit in `forward` set leave as
   /// `out` says.
   void served(const Burst& burst, std::uint64_t forward, std::span<const Outgoing> out);
   /// @}
 
-  /// Returns the next copy, or null. It is valid until the next call.
+  /// Returns the next copy, or null. The copy is valid until the next call.
   const TracedPacket* take();
   std::uint64_t lost() const { return lost_.value(); }
 

@@ -18,9 +18,11 @@ enum class Ending : std::uint8_t {
   finished,   ///< both sides sent their FINs
   reset,      ///< a RST arrived
   reopened,   ///< a SYN of the same key began a new connection in its place
-  evicted,    ///< the table was full, and this connection was worth least
-  killed,     ///< a user or program ended it
-  moved,      ///< its function could no longer serve it: a balancer's backend was gone
+  /// The table was full: a connection worth more took the place, or this one moved to a worker that
+  /// had no place.
+  evicted,
+  killed,  ///< a user or program ended it
+  moved,   ///< its function could no longer serve it: say, a balancer's backend was gone
 };
 inline constexpr std::size_t kEndings = 7;
 inline constexpr std::array<std::string_view, kEndings> kEndingNames{
@@ -33,16 +35,16 @@ inline constexpr std::array<unsigned, kWatermarks> kWatermarkPercent{80, 95};
 struct WorkerCounts {
   Counter in;
   Counter out;
-  Counter bytes_in;   ///< bytes of `in`, on the wire
+  Counter bytes_in;   ///< bytes of the packets of `in`, on the wire
   Counter bytes_out;  ///< bytes that the packets of `out` had on arrival
   std::array<Counter, kVerdicts> verdict;
-  Counter opened;      ///< connections that got entries
-  Counter taken_over;  ///< connections that another process had opened
+  Counter opened;      ///< connections that began at this worker and got entries
+  Counter taken_over;  ///< connections that another process had, and that got entries here
   std::array<Counter, kEndings> closed;
   Counter resets_ignored;  ///< RSTs out of sequence, which closed nothing
-  Counter refused;         ///< packets that would have opened a connection, and got no entry
-  Counter refused_early;   ///< part of `refused`: the table had fewer connections than its capacity
-  Counter over_budget;     ///< packets that got no entry because too many connections are half open
+  Counter refused;        ///< packets of new connections for which there was no place or no backend
+  Counter refused_early;  ///< part of `refused`: the table had fewer connections than its capacity
+  Counter over_budget;    ///< packets that got no entry because too many connections are half open
   Counter uncounted;  ///< connections not counted towards their source's limit, as no slot was free
   std::array<Counter, kWatermarks> over_watermark;  ///< how often tables filled to each watermark
   Counter collisions;  ///< reply keys that belonged to another connection

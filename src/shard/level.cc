@@ -12,7 +12,8 @@
 namespace millrace {
 namespace {
 
-/// Returns the shard of `worker` with the load closest to half of `gap`, above 0 and below `gap`.
+/// Returns the shard of `worker` whose load is closest to half of `gap`, among loads above 0 and
+/// below `gap`; none if there is no such load.
 std::optional<unsigned> best_shard(const Indirection& indirection,
                                    std::span<const double> load_of_shard, unsigned worker,
                                    double gap) {
@@ -35,9 +36,9 @@ std::vector<unsigned> counts_of(const Indirection& indirection, std::size_t work
   return counts;
 }
 
-/// Moves the shards of workers beyond those in `loads`, and the lightest ones of workers in `loads`
-/// with more than `most`, to workers in `loads` that have fewer: the heaviest shard first, each to
-/// the idlest worker. Updates `loads` and `counts`.
+/// Returns moves of all shards of workers beyond those in `loads`, and of the lightest shards of
+/// workers in `loads` with more than `most`, to workers in `loads` with fewer than `most`: the
+/// heaviest shard first, each to the idlest such worker. Updates `loads` and `counts`.
 std::vector<Move> vacate(const Indirection& indirection, std::span<const double> load_of_shard,
                          unsigned most, std::vector<double>& loads, std::vector<unsigned>& counts) {
   std::vector<unsigned> shards(indirection.shards());

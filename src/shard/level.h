@@ -26,7 +26,8 @@ struct Move {
 
 /// Shards move for balance only if a worker's load is above `kUnlevel` times the mean.
 inline constexpr double kUnlevel = 1.05;
-/// Shards then move until no worker that can still give one is above `kLevel` times the mean.
+/// Shards then move as long as a worker with a load above `kLevel` times the mean can give one, and
+/// another worker may take it.
 inline constexpr double kLevel = 1.01;
 
 /// Returns the loads of the first `workers`, given the load of each shard.
@@ -35,8 +36,9 @@ std::vector<double> loads_of(const Indirection& indirection, std::span<const dou
 
 /// Returns the moves that level the load: first those after which the first `workers`, 1 or more,
 /// have all shards, and none of them more than `most` (or than an even share, where that is more),
-/// then those that lower the highest load, the best first. Loads are in any unit. Among the moves
-/// that lower the load, a worker either gives or takes shards, never both.
+/// then those that make loads more equal, each from the busiest worker that can give a shard to the
+/// idlest that may take one. Loads are in any unit. Among these last moves, a worker either gives
+/// or takes shards, never both.
 std::vector<Move> level(const Indirection& indirection, std::span<const double> load_of_shard,
                         unsigned workers, unsigned most = UINT_MAX);
 
@@ -66,7 +68,8 @@ unsigned workers_needed(std::span<const double> busy, unsigned in_use, double ta
 /// one thread.
 class Leveller {
  public:
-  /// Packets for each worker since the last decision, below which differences of load are chance.
+  /// Packets since the last decision, on average over the workers with shards, below which
+  /// differences of load are chance.
   static constexpr std::uint64_t kLeastPackets = 4096;
 
   explicit Leveller(unsigned workers) : workers_(workers) {}
@@ -76,7 +79,7 @@ class Leveller {
   unsigned workers() const { return workers_; }
   /// Returns the moves. `packets` counts each shard's packets so far; `most`: as in `level`. If too
   /// few packets have come since the last decision, and the first `workers()` have all shards and
-  /// none of them too many, returns none and waits for more packets.
+  /// none of them too many, returns none, and these packets count for the next decision.
   std::vector<Move> decide(const Indirection& now, std::span<const std::uint64_t> packets,
                            unsigned most = UINT_MAX);
 

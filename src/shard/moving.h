@@ -10,17 +10,19 @@
 //      their connections have been packed, or begin with them. The parcel that is being filled is
 //      sent before such a packet.
 //   2. When no connection is left, the shard changes hands: the giver passes on all packets of the
-//      shard, and writes the taker into the table.
+//      shard that it has not looked up, and writes the taker into the table.
 //   3. Each other worker, the taker included, that sees this change writes a marker into its ring
 //      to the giver, behind the packets that it has sent there. From then on it sends the shard's
 //      packets to the taker. The giver passes the marker on to the taker.
-//   4. The taker holds the shard's packets from a worker, or from its own queues, until the giver
-//      has passed on the marker of that worker (or its own): then no older packet can arrive.
+//   4. The taker holds the shard's packets from a worker other than the giver, or from its own
+//      queues, until the giver has passed on the marker of that worker (or the taker's own): then
+//      no older packet can arrive.
 //
 // So a connection is at any time in the tables of one worker, or in a parcel; its packets are
 // served in the order in which each worker received them; the work that a burst does for a move is
 // bounded; and no worker waits for another worker. Packets are lost only where a ring has no room
-// for them, or where more than `kMostHeld` would have to be held.
+// for them or for the parcel that must precede them, or where more than `kMostHeld` would have to
+// be held.
 //
 // There is no clock, no thread and no allocation here; one move is under way at a time.
 #pragma once
@@ -49,7 +51,7 @@ struct MoveMessage {
 /// The worker of each shard, and the move under way. All workers share it.
 class ShardMoves {
  public:
-  /// Size in bytes from which a parcel is sent.
+  /// Size in bytes from which a parcel is full, and is sent.
   static constexpr std::size_t kFull = 256;
   /// Bytes of memory that a parcel has from the start: `kFull`, and room for the connections that
   /// exceed it.
@@ -90,8 +92,8 @@ class ShardMoves {
   enum class Stage : std::uint8_t { none, giving, given };
 
   std::vector<std::atomic<std::uint16_t>> worker_of_;
-  // The move. Its members are written before `number_`, and stay until all workers have done their
-  // part in it.
+  // The move. `shard_`, `from_` and `to_` are written before `number_`, and stay as they are until
+  // all workers have done their part in the move.
   std::atomic<std::uint32_t> number_ = 0;  // number of moves begun
   std::atomic<Stage> stage_ = Stage::none;
   unsigned shard_ = 0;
@@ -101,16 +103,16 @@ class ShardMoves {
   std::vector<MoveMessage> markers_;  // by worker
 };
 
-/// A worker as its part in moves sees it: its rings, its tables, and packets on their way through
-/// it. Called by the worker's thread.
+/// A worker, as `ShardsOfWorker` sees it: the worker's rings and tables, and the packets in its
+/// bursts. Called by the worker's thread.
 class MovingWorker {
  public:
   virtual ~MovingWorker() = default;
   /// Sends the message to another worker, behind everything sent to that worker before. False: the
   /// ring has no room, and the message was not sent.
   virtual bool send(unsigned to, MoveMessage& message) = 0;
-  /// Removes a few connections of the shard from its tables, none in some calls, and appends them
-  /// to `parcel`. True: no connection is left.
+  /// Removes a few connections of the shard from the worker's tables, none in some calls, and
+  /// appends to `parcel` those that have not expired. True: no connection is left.
   virtual bool pack(unsigned shard, std::vector<std::byte>& parcel) = 0;
   /// Opens connections that worker `from` has packed. Called at least once in each move; the last
   /// parcel may be empty.
@@ -148,7 +150,7 @@ class ShardsOfWorker {
   /// The way of a packet.
   struct Way {
     unsigned worker = 0;  ///< the worker that gets the packet next
-    bool holds = false;   ///< true: that is this worker, which must hold the packet first
+    bool holds = false;   ///< true: `worker` is this worker, which must hold the packet first
   };
   /// Returns the way of a packet of that shard. `from`: the worker whose ring the packet came by,
   /// or this worker if the packet came by its own queues.
@@ -165,7 +167,7 @@ class ShardsOfWorker {
   /// True if some held packet need not be held any more.
   bool has_released() const { return released_ > 0; }
   /// Returns a packet that need not be held any more, and no longer holds it; packets from one
-  /// worker keep their order. It must be served before packets that have arrived since.
+  /// worker keep their order. The packet must be served before packets that are received later.
   Handle release();
   /// Calls `each(packet)` for all held packets. To be called last.
   template <class Each>
@@ -227,7 +229,7 @@ class ShardsOfWorker {
   std::uint32_t first_free_ = 0;  // index in `held_`
   std::vector<Queue> queues_;     // lists in `held_`, by the worker that sent the packets
   std::uint32_t held_count_ = 0;
-  std::uint32_t released_ = 0;  // number of held packets from workers that are marked
+  std::uint32_t released_ = 0;  // number of held packets from workers whose marker has arrived
 };
 
 }  // namespace millrace

@@ -1,5 +1,6 @@
-// Moves of shards between simulated workers: rings of little room, bursts of any size in any order,
-// workers that stop for a while. Every packet must be served where its connection is, and in order.
+// Moves of shards between simulated workers: rings with much and with little room, bursts of 0 to 6
+// packets, workers that work in random order and stop for a while. Every packet must be served in
+// order at the worker that has its connection, unless a ring is full.
 #include "shard/moving.h"
 
 #include <gtest/gtest.h>
@@ -83,7 +84,7 @@ class Worker final : public MovingWorker {
   std::array<std::vector<Packet>, 3> bursts_;
 };
 
-/// Connections, where they are, and rings between workers.
+/// Connections with the workers that have them, and the rings between workers.
 class World {
  public:
   World(std::uint64_t seed, unsigned workers, unsigned connections, std::size_t ring,
@@ -125,13 +126,14 @@ class World {
     is_ending_ = true;
     for (unsigned n = 0; wrong.empty() && n < 100'000; ++n) step();
     if (wrong.empty() && served + dropped != sent)
-      wrong = "of " + std::to_string(sent) + " packets " + std::to_string(served) +
-              " were served, " + std::to_string(dropped) + " dropped";
+      wrong = "all " + std::to_string(sent) +
+              " packets must be served or dropped: " + std::to_string(served) + " were served, " +
+              std::to_string(dropped) + " dropped";
     return wrong;
   }
 
-  /// Ends both workers in the midst of a move. Returns the numbers of connections in parcels at
-  /// that time, and after the move has ended, too.
+  /// Ends both workers in the midst of a move. Returns the number of connections in parcels at that
+  /// time, and their number after `ShardMoves::end`.
   std::pair<std::ptrdiff_t, std::ptrdiff_t> end_while_moving() {
     const auto on_their_way = [this] { return std::ranges::count(connection_, kInParcel); };
     moves.begin(0, 1 - moves.worker_of(0));
@@ -169,7 +171,7 @@ class World {
     Flow& flow = flow_[packet.flow];
     if (packet.number <= flow.served) {
       fail("packet " + std::to_string(packet.number) + " of flow " + std::to_string(packet.flow) +
-           " is served after " + std::to_string(flow.served));
+           " is served after packet " + std::to_string(flow.served));
     }
     flow.served = packet.number;
     ++served;
@@ -392,7 +394,7 @@ TEST(Moving, NothingIsLostDoubledOrOutOfOrder) {
 
 TEST(Moving, WhereRingsAreFullOnlyPacketsAreLost) {
   SCOPED_TRACE(test::repeat());
-  std::uint64_t dropped = 0;  // with some numbers of workers, no ring may ever be full
+  std::uint64_t dropped = 0;  // with some numbers of workers, rings need never be full
   for (unsigned workers = 2; workers <= 5; ++workers) {
     World world(test::seed() + workers, workers, 20, kTightRing);
     EXPECT_EQ(world.run(3'000), "") << workers << " workers";

@@ -23,8 +23,8 @@ class Spread {
  public:
   virtual ~Spread() = default;
   /// Sets `hashes[i]` to the hash of `keys[i]`. The client's end of a key is its source or its
-  /// destination as `steered` says; if it says neither, the lesser of the two ends (client.h). The
-  /// spans must have equal length, 64 at most.
+  /// destination as `steered` says; if `steered` says neither, the lesser of the two ends
+  /// (client.h). The spans must have equal length, 64 at most.
   virtual void hash(const Steered& steered, std::span<const KeyV4> keys,
                     std::span<std::uint32_t> hashes) const = 0;
   virtual void hash(const Steered& steered, std::span<const KeyV6> keys,
@@ -34,8 +34,8 @@ class Spread {
 struct SpreadKind {
   std::string_view name;
   std::string_view what;  ///< summary in one line, for `millrace schemes`
-  /// True: the hash depends on the client's end only, so all packets of a connection have the same
-  /// hash, whatever a function rewrites at the other end.
+  /// True: the hash depends on the client's end and not on the opposite one, so all packets of a
+  /// connection have the same hash, whatever a function rewrites.
   bool by_client;
   std::unique_ptr<Spread> (*create)(const Secret& secret);
 };

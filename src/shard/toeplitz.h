@@ -39,7 +39,7 @@ class ToeplitzSpread final : public Spread {
 
   /// Returns the hash of `input`, at most 36 bytes in network order.
   std::uint32_t hash_bytes(std::span<const std::uint8_t> input) const;
-  /// Returns the same hash, computed without vectors; for tests.
+  /// Returns what `hash_bytes` returns, computed without vector instructions.
   std::uint32_t hash_bytes_portable(std::span<const std::uint8_t> input) const;
 
  private:

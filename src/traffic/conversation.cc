@@ -28,7 +28,7 @@ constexpr std::array<LongerThan, 10> kLonger{{{1, 521'674},
 
 struct Knot {
   std::uint64_t length;     // log2 of the number of packets, in units of 2^-32
-  std::uint64_t survivors;  // log2 of the longer flows among 2^64, in units of 2^-32
+  std::uint64_t survivors;  // log2 of how many of 2^64 flows are longer, in units of 2^-32
 };
 
 const std::array<Knot, kLonger.size()>& knots() {
@@ -173,7 +173,8 @@ Frame tcp_frame(Conversation& c, From from, unsigned flags, std::uint16_t payloa
   return frame;
 }
 
-/// Least number of packets that end with FINs: three of the handshake, three of the end.
+/// Least number of packets of a connection that ends with FINs: three of the handshake, three of
+/// the end.
 constexpr std::uint32_t kShortestWithFin = 6;
 
 Frame next_tcp(Conversation& c, Random& random) {

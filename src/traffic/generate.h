@@ -19,13 +19,13 @@ namespace millrace {
 
 enum class Profile : std::uint8_t {
   campus,   ///< mixed, two-way, heavy-tailed
-  uniform,  ///< between two consecutive packets of a connection there is one of every other; TCP,
-            ///< IPv4, from clients to servers, SYN first, never ended
-  flood,    ///< every packet is a new connection: SYN, IPv4, to one server
-  skewed,   ///< half of the packets in three connections, the rest by the other connections' rank
-            ///< (Zipf); otherwise as `uniform`
+  uniform,  ///< all connections in turn, again and again; TCP, IPv4, from clients to servers, SYN
+            ///< first, never ended
+  flood,    ///< every packet begins a connection: SYN, IPv4, to one server
+  skewed,   ///< half of the packets (fewer if there are few) in three connections, the rest by the
+            ///< rank of the other connections (Zipf); addresses and sizes as in `uniform`
 };
-/// Returns the profile of that name; none if there is none.
+/// Returns the profile of that name; none if no profile has it.
 std::optional<Profile> profile_named(std::string_view name);
 std::string_view to_string(Profile profile);
 
@@ -45,8 +45,9 @@ struct TrafficPlan {
   std::uint64_t seed = 1;
   /// Bytes of a packet that are kept, 64 to 65535.
   std::uint32_t snaplen = 128;
-  /// Duration in seconds, 1 to 31,536,000. Campus connections begin within it, and the last ones
-  /// end up to half of it later. Other profiles spread their packets evenly over it.
+  /// Duration in seconds, 1 to 31,536,000. Campus connections begin within about that time, and the
+  /// last ones end up to about half of it, or `longest_ms`, later. Other profiles spread their
+  /// packets evenly over it.
   std::uint32_t duration_s = 60;
   /// Longest campus connection in milliseconds, approximately; 0: half of the duration.
   std::uint32_t longest_ms = 0;

@@ -178,7 +178,8 @@ TEST(Skewed, HalfOfThePacketsAreInThreeConnections) {
   std::ranges::sort(sizes, std::greater());
   EXPECT_NEAR(static_cast<double>(sizes[0] + sizes[1] + sizes[2]), 20'000, 10);
   EXPECT_NEAR(static_cast<double>(sizes[0]), static_cast<double>(sizes[2]), 500);
-  // Zipf among the others: the tenth has about a tenth of the first's packets.
+  // Zipf among the other connections: the tenth of them has about a tenth of the packets of the
+  // first of them.
   EXPECT_GT(sizes[3], 5 * sizes[12]);
   EXPECT_LT(sizes[3], 20 * sizes[12]);
 }
@@ -196,7 +197,8 @@ TEST(Skewed, SequenceNumbersFollow) {
   }
 }
 
-/// Checks one TCP conversation from beginning to end. Returns true if it was whole.
+/// Checks one TCP conversation from beginning to end. Returns true if both sides ended it with
+/// FINs.
 bool check_tcp(const Capture& capture, const std::vector<std::size_t>& positions) {
   const View first(capture.packet(positions[0]));
   EXPECT_EQ(first.flags(), 0x02U);

@@ -78,7 +78,7 @@ class Relabelling {
     return true;
   }
 
-  /// Returns the key in window `w`, 1 or more, of a key that was noted.
+  /// Returns `key`, which was noted, as it is in window `w`, 1 or more.
   K shifted(const K& key, unsigned w) const {
     const bool source = !kept(key.source);
     const bool destination = !kept(key.destination);

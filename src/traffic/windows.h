@@ -10,7 +10,8 @@
 
 namespace millrace {
 
-/// Addresses that stay unchanged in every window. An empty function keeps none.
+/// Addresses that stay unchanged in every window, unless both ends of a packet have such an
+/// address. An empty function keeps none.
 ///
 /// With services configured these are the virtual addresses and the backends, so that every
 /// window's packets still belong to a service. A service that takes everything (0.0.0.0/0) has no
@@ -29,7 +30,8 @@ struct Shift {
 ///   directions of a conversation shift alike, and another one for every other address. No two
 ///   windows share a new address, and no new address occurs in the capture or is kept: connections
 ///   of different windows never coincide;
-/// - a shifted port p above 0 becomes 1 + (p - 1 + w) mod 65535; ICMP identifiers stay.
+/// - a shifted port p above 0 becomes 1 + (p - 1 + w) mod 65535; so does an ICMP identifier if both
+///   ends are shifted, else it stays.
 ///
 /// New IPv4 addresses are unicast, outside of 0, 10, 127 and 169.254; new IPv6 addresses have one
 /// unique local prefix. Checksums stay as right or wrong as they are. Packets without a key (ARP,

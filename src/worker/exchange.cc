@@ -6,7 +6,7 @@
 namespace millrace {
 namespace {
 
-/// Returns the filed packets of a shard, a bit each.
+/// Returns the packets of a shard, among those in lanes; bits by place in the burst.
 std::uint64_t packets_of_shard(const Burst& burst, unsigned shard) {
   // Most bursts have no packet of the shard, and this loop over the whole column costs next to
   // nothing. For packets without a key the column holds values of an earlier burst, so a match

@@ -22,9 +22,9 @@ namespace millrace {
 /// The rings between all workers. They must outlive each worker's part (`WorkersExchange`).
 class Exchange {
  public:
-  /// Packets and messages that may wait from one worker to another: as many as in a queue of the
-  /// kernel's devices, so that the ring to a worker that gets no processor for a while is not full
-  /// before such a queue.
+  /// Packets and messages that may wait from one worker to another: about as many as the receive
+  /// queue of a kernel's device holds at most. So the ring to a worker that gets no processor for a
+  /// while is not full before such a queue.
   static constexpr unsigned kRing = 4095;
 
   /// Makes an exchange for `workers` workers. Errors (failed): no memory.
@@ -53,7 +53,7 @@ class WorkersExchange final : public Line::Between, private MovingWorker {
     /// Writes a packet into the burst at `at`: those columns that a port writes for each packet.
     virtual void place(Burst& burst, unsigned at, Handle packet) = 0;
     virtual void drop(Handle packet) = 0;
-    /// Notes that a packet that was filed here goes to another worker.
+    /// Notes that a packet which this worker was to serve goes to another worker, or is dropped.
     virtual void passed_on(Handle packet) = 0;
     /// Shows the worker's host a packet that the hosts of all workers must see. The packet stands
     /// in the burst at `at`.
@@ -77,16 +77,17 @@ class WorkersExchange final : public Line::Between, private MovingWorker {
   /// the worker's own queues find room. Packets that need not be held any more are added first, a
   /// whole burst at most.
   void receive(Burst& burst);
-  /// Passes packets of a filed burst on to other workers, or holds them, and takes those out of the
-  /// burst. Packets behind those that `receive` added came by the worker's own queues.
+  /// Passes packets on to the workers that have their connections, or holds packets, and takes both
+  /// out of the burst, whose keys are in lanes. Packets behind those that `receive` added came by
+  /// the worker's own queues.
   void hand_over(Burst& burst, const Steering& steering);
-  /// Sends a worker a packet that the worker's host must see; from then on that worker owns the
-  /// packet.
+  /// Sends a worker a packet that the worker's host must see, and one reference to the packet with
+  /// it; drops the packet if the ring is full.
   void tell(unsigned worker, Handle packet) { push(worker, packet, kNews); }
 
   void between_bursts(Burst& next, Burst& after) override;
 
-  /// True if packets are passed between workers at all.
+  /// True if packets go to the workers that have their connections.
   bool hands_over() const { return workers() > 1 && owners_->spread() != nullptr; }
   unsigned workers() const { return exchange_->workers(); }
   /// True if the other workers have received everything that this worker sent them.
@@ -134,7 +135,7 @@ class WorkersExchange final : public Line::Between, private MovingWorker {
   std::vector<Line*> lines_;
   std::vector<Counter> packets_of_;  // by shard
   unsigned first_ = 0;               // the worker whose ring is read first
-  unsigned busy_bursts_ = 0;         // with packets, since a connection was packed
+  unsigned busy_bursts_ = 0;         // bursts with packets since a connection was last packed
   // About the burst that is being received:
   unsigned released_ = 0;                       // the first `released_` packets were held
   unsigned taken_ = 0;                          // the first `taken_` were held or came by rings

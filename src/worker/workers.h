@@ -6,9 +6,9 @@
 // - `create`, `prepare`, `list`, `run`: the thread that owns the object. `run` returns when all
 //   workers have ended. A caller with threads of its own calls `serve` on each instead.
 // - `counters`, `count`, `sources`, `is_shared`: any thread, at any time.
-// - The functions under *While they run*, `time` and the reports: one thread at a time, whether
-//   `run` is under way or not. Each of these asks workers in their mailboxes, and waits until they
-//   have answered.
+// - The other functions under *While they run*, `time` and the reports: one thread at a time,
+//   whether `run` is under way or not. Those that ask workers do so in the mailboxes, and wait
+//   until the workers have done the tasks.
 //
 // Invariants:
 //
@@ -52,10 +52,10 @@ class Workers {
 
   /// Makes `count` workers, 1 to `kMost`. `config.capacity` is the capacity of all together, and
   /// limits hold for all together. `entries` is the size of the indirection table that spreads the
-  /// connections. Where tables are not shared, each worker's tables are made on the processor that
-  /// it will run on, so that their memory is near. `run.workers` and `run.shares_tables` are set
-  /// here. Errors: as `make_lines` and `FunctionKind::deploy`; a thread could not be started, or no
-  /// memory was left (failed).
+  /// connections. Where several workers do not share tables, each worker's tables are made on the
+  /// processor that the worker will run on, so that their memory is near. `run.workers` and
+  /// `run.shares_tables` are set here. Errors: as `make_lines` and `FunctionKind::deploy`; a thread
+  /// could not be started, or no memory was left (failed).
   static Result<Workers> create(unsigned count, const LineConfig& config,
                                 std::shared_ptr<const FunctionSettings> function,
                                 FunctionRun run = {}, unsigned entries = Indirection::kMost);
@@ -95,8 +95,8 @@ class Workers {
   /// except those that the function can no longer serve (`Fate`). Errors: as
   /// `FunctionDeployment::update`.
   Result<void> update(std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run);
-  /// Does what `update` does, before workers run. Nobody gets a RST for connections that end.
-  /// Errors: as `update`.
+  /// Does what `update` does, before workers run. No RST is sent for connections that end. Errors:
+  /// as `update`.
   Result<void> prepare(std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run);
   /// Does the function's command of that path. Errors: as `FunctionDeployment::command`.
   CommandResult<Json> command(std::string_view path, Parameters given);
