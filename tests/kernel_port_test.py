@@ -251,7 +251,7 @@ class KernelPort(OneCard):
         self.take_over(ONE_CARD.replace('"mr0"', '"mr1"'))
         said = "".join(self.said)
         for a in ADDRESSES.values():
-            self.assertIn(f"mr0 has {a['outside']} beside mr1", said)
+            self.assertIn(f"mr0 has {a['outside']}, as mr1 has", said)
 
     def test_datagrams_outlive_who_takes_over(self):
         """While both processes run, each reads a part of the kernel's datagrams; none may be lost."""

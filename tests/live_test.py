@@ -275,7 +275,7 @@ class Errors(Live):
         with network.middle:
             ip("link set outside up")
             ip("address add 192.0.2.1/24 dev outside")
-        self.refused(network, FAILED, ["192.0.2.1", "ip address flush dev outside, which cuts off who is logged in"], GOOD)
+        self.refused(network, FAILED, ["192.0.2.1", "ip address flush dev outside, which ends logins over these addresses"], GOOD)
         with network.middle:
             ip("address flush dev outside")
         self.start(network, GOOD)

@@ -38,7 +38,7 @@ std::uint64_t anonymous_bytes(const std::string& group) {
   return 0;
 }
 
-/// Returns how many more bytes the process's control groups (version 2) allow, the least of all.
+/// Returns how many more bytes every control group (version 2) of the process allows.
 std::uint64_t group_bytes() {
   std::ifstream own("/proc/self/cgroup");
   std::string group;

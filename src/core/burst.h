@@ -1,9 +1,9 @@
 // A burst in flight: up to 64 packets as columns. Each stage of the line reads columns that earlier
 // stages wrote and writes its own. One worker owns a burst; the port owns the memory behind `data`.
 //
-// A packet with a key that the parser could read is also in the lane of its address family. A
-// lane's keys are dense, so tables see plain spans, and one template serves both families. ICMP
-// errors have two lanes of their own, empty in most bursts.
+// A packet with a key that the parser could read is also in the lane of its address family, unless
+// the port has removed it from there. A lane's keys are dense, so tables see plain spans, and one
+// template serves both families. ICMP errors have two lanes of their own, empty in most bursts.
 //
 // A set of packets is a word with a bit for each. Its bits count places in the burst or places in a
 // lane; each function says which.
@@ -120,7 +120,7 @@ struct Burst {
   std::array<std::uint16_t, kMax> length;  ///< bytes present at `data`
   std::array<std::uint32_t, kMax> wire_length;  ///< bytes on the wire, `length` or more
   std::array<Handle, kMax> handle;
-  std::array<std::uint16_t, kMax> shard;  ///< valid if shards move
+  std::array<std::uint16_t, kMax> shard;  ///< valid for packets in a lane, if shards move
   std::array<Headers, kMax> headers;
   std::array<Signal, kMax> signal;  ///< valid for packets in a lane
   std::array<Verdict, kMax> verdict;
@@ -135,8 +135,8 @@ struct Burst {
   std::array<std::uint16_t, kMax> mss;
   Lane<KeyV4> v4;
   Lane<KeyV6> v6;
-  /// ICMP errors. The key of an error is that of the packet that it quotes, reversed: the key of
-  /// packets that go the same way as the error.
+  /// ICMP errors that quote a packet which can be read. The key of an error is that of the quoted
+  /// packet, reversed: the key of packets that go the same way as the error.
   Lane<KeyV4> quoted_v4;
   Lane<KeyV6> quoted_v6;
 

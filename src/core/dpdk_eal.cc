@@ -45,7 +45,8 @@ void remove_runtime_directory() {
   ::rmdir(directory.substr(0, directory.rfind('/')).c_str());
 }
 
-/// Returns EAL's command line, with one lcore: EAL binds its main thread to that processor.
+/// Returns EAL's command line, with one lcore on the processor that runs the calling thread: EAL
+/// binds this thread to the lcore.
 std::vector<std::string> arguments_for(const EalOptions& options) {
   std::vector<std::string> all{"millrace",
                                options.telemetry ? "--telemetry" : "--no-telemetry",
@@ -89,8 +90,7 @@ Started start(const EalOptions& options) {
 std::string lacking(const Started& started, const EalOptions& options) {
   if (::access("/sys/devices/system/cpu/cpu0/topology", F_OK) != 0)
     return "it reads the processor's topology in /sys/devices/system/cpu, which is not there: "
-           "mount "
-           "/sys, or choose another table";
+           "mount /sys, or, in a run without network devices, choose another table";
   const std::string what =
       started.complaint.empty() ? rte_strerror(started.error) : started.complaint;
   if (!options.more.empty()) return what + ": check the options after --";

@@ -1,5 +1,5 @@
-// DPDK's environment (EAL), which its libraries need. A process has one, from its start to the
-// process's end.
+// DPDK's environment (EAL), which its libraries need. A process has at most one, which then stays
+// until the process ends.
 #pragma once
 
 #include <string>

@@ -1,5 +1,6 @@
-// A mutex that threads lock in the order in which they asked for it. A thread that unlocks it and
-// asks again at once waits behind all others, which std::mutex does not promise.
+// A mutex that threads lock in the order in which they asked for it. A thread that unlocks the
+// mutex and asks for it again at once waits behind all threads that asked before, which std::mutex
+// does not promise.
 #pragma once
 
 #include <condition_variable>

@@ -16,7 +16,8 @@ class ShardedCount {
   explicit ShardedCount(unsigned workers)
       : workers_(workers), counts_(std::make_unique<Count[]>(workers)) {}
 
-  /// Adds to that worker's count. Several threads may add to one count at once only with `kShared`.
+  /// Adds `more` to the count of `worker`. Several threads may add to one count at once only with
+  /// `kShared`.
   template <bool kShared>
   void add(unsigned worker, std::int64_t more) {
     auto& count = counts_[worker].of;

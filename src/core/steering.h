@@ -1,4 +1,5 @@
-// Steering: which end of a packet's connection chooses the worker, by the packet's key alone.
+// Steering: decides, from a packet's key alone, which end of its connection is hashed to choose the
+// worker.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +9,11 @@
 
 namespace millrace {
 
-/// The result for at most 64 keys, a bit for each: the end that chooses the worker, since no
-/// function rewrites it. A key has neither bit if no end of its connection is rewritten.
+/// The result for at most 64 keys, a bit for each: the end that is hashed, since functions do not
+/// rewrite it. A key has neither bit if functions rewrite no end of its connection.
 struct Steered {
-  std::uint64_t by_source = 0;       ///< keys whose source chooses
-  std::uint64_t by_destination = 0;  ///< keys whose destination chooses
+  std::uint64_t by_source = 0;       ///< keys whose source is hashed
+  std::uint64_t by_destination = 0;  ///< keys whose destination is hashed
 
   bool is_by_source(unsigned i) const { return (by_source >> i & 1) != 0; }
   bool is_by_destination(unsigned i) const { return (by_destination >> i & 1) != 0; }

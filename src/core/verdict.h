@@ -12,15 +12,17 @@ namespace millrace {
 enum class Verdict : std::uint8_t {
   // Served, or handled by the host itself.
   tracked,    ///< served, and its connection has an entry
-  stateless,  ///< served without an entry: by the balancer with consistent hashing
+  stateless,  ///< served without an entry: by consistent hashing, or merely forwarded
   related,    ///< an ICMP error about a served packet, sent on to the sender of that packet
-  consumed,   ///< for the host itself, which has processed or answered the packet
+  consumed,   ///< for the host itself: processed, answered or given to the kernel
   held,       ///< kept by the host until its next hop is known
 
   // Not tracked: the parser's reasons. Such packets pass untouched, or are dropped, as configured.
-  not_ip,         ///< no IP header behind the link layer (ARP, STP, an unknown EtherType, ...)
-  truncated,      ///< cut short, by the capture or on the wire, before the headers end
-  malformed,      ///< header fields contradict each other or the packet's length
+  not_ip,     ///< no IP header behind the link layer (ARP, STP, an unknown EtherType, ...)
+  truncated,  ///< cut short before the headers end; in a live run: before the packet ends
+  /// Header fields contradict each other or the packet's length; in a live run also: the IPv4
+  /// header checksum is wrong.
+  malformed,
   fragment,       ///< a fragment other than the first: it carries no ports
   icmp_error,     ///< an ICMP or ICMPv6 error about a packet that is not served
   icmp_control,   ///< other ICMP without an identifier: neighbour discovery, redirects, ...
@@ -28,36 +30,43 @@ enum class Verdict : std::uint8_t {
   header_chain,   ///< more extension headers, tags or labels than the parser reads
 
   // Not tracked: the function's reasons.
-  no_service,  ///< addressed to no configured service, and no reply from a backend
-  passed,      ///< no backend of its service takes connections, and the service lets packets pass
+  /// Handled by no function: addressed to no service, and no reply from a backend; or for the host
+  /// itself or a group.
+  no_service,
+  /// No backend of its service takes connections, and the service lets packets pass; or its
+  /// connection could not be tracked, as the reply key belongs to another connection.
+  passed,
 
   // Dropped.
-  no_connection,    ///< belongs to no connection and cannot begin one; some functions serve it
-  over_budget,      ///< would begin one half-open connection too many; some functions serve it
-  no_backend,       ///< no backend of its service takes connections
-  refused,          ///< like `no_backend`, but its sender gets a RST or an ICMP error
-  stray_reply,      ///< from a backend's address and port, but of no connection
-  not_ready,        ///< its service uses consistent hashing, and the hash table is being made
-  table_full,       ///< would begin a connection, but the table has no place
-  reply_collision,  ///< every backend's reply tuple belongs to another connection
+  no_connection,  ///< belongs to no connection and cannot begin one; some functions serve it
+  over_budget,    ///< would begin one half-open connection too many; some functions serve it
+  no_backend,     ///< no backend of its service takes connections
+  refused,        ///< like `no_backend`, but a live run sends the sender a RST or an ICMP error
+  stray_reply,    ///< from a backend's address and port, but of no connection
+  not_ready,      ///< its service uses consistent hashing, and the hash table is being made
+  table_full,     ///< would begin a connection, but the table has no place; some functions serve it
+  reply_collision,  ///< every backend's reply key belongs to another connection
   source_limit,     ///< its source has as many connections as a source may have
   service_limit,    ///< its service has as many connections as it may have
   hop_limit,        ///< its TTL or hop limit is used up
-  no_route,         ///< the host has no route to its destination
-  too_big,          ///< larger than the next link's MTU
-  unresolved,       ///< its next hop does not answer
-  not_ours,     ///< addressed to the host itself or a group, and neither host nor kernel takes it
+  /// The host has no route to its destination, or the next hop that a function chose is on no link.
+  no_route,
+  too_big,     ///< larger than the next link's MTU
+  unresolved,  ///< its next hop's MAC is unknown, and the host cannot hold the packet
+  /// Addressed to the host itself or a group, and neither host nor kernel takes it; or neighbour
+  /// discovery to another link.
+  not_ours,
   kernel_full,  ///< for the kernel, but its interface has no room
 
   // Dropped: packets that a router does not take in. Their senders get no ICMP error.
   other_station,   ///< its frame is for another station on the link
-  foreign_vlan,    ///< its frame has a VLAN tag, and no port is in a VLAN
+  foreign_vlan,    ///< its frame has the tag of a VLAN other than 0, and no port is in a VLAN
   encapsulated,    ///< in PPPoE, MPLS or LLC, which no port speaks
   link_broadcast,  ///< for one host, in a broadcast or multicast frame
   martian_source,  ///< no sender may have its source: loopback, a group, millrace's own, ...
-  reverse_path,    ///< its source is not reached through the port where it arrived (a port's `rpf`)
-  unroutable,      ///< its destination is one to which no router forwards: loopback, ...
-  service_fragment,  ///< a fragment to or from a service; services take whole packets only
+  reverse_path,  ///< its source has no route, or none by the port where it arrived (a port's `rpf`)
+  unroutable,    ///< its destination is one to which no router forwards: loopback, ...
+  service_fragment,  ///< a fragment that may be to or from a service; services take whole packets
 };
 
 /// The outcome of a verdict: what happens to the packet.
@@ -168,7 +177,7 @@ constexpr bool is_routable(Verdict v) {
   return detail::is_among(detail::kVerdictsWith<Outcome::routable>, v);
 }
 
-/// True if the packet is dropped whatever the configuration says.
+/// True if the packet is dropped whatever the configuration says of unmatched packets.
 constexpr bool is_drop(Verdict v) {
   return detail::is_among(detail::kVerdictsWith<Outcome::dropped, Outcome::limited>, v);
 }

@@ -42,7 +42,7 @@ inline bool is_group_of_link(const AddressV6& address) {
   return is_group(address) && (address.bytes[1] & 0x0f) == 2;
 }
 
-/// True for an address of one host: not multicast or broadcast, not unspecified, not loopback. As
+/// True for an address of one host: not multicast, limited broadcast, unspecified or loopback. As
 /// in Linux, class E and the rest of 0.0.0.0/8 count as hosts.
 inline bool is_one_host(const AddressV4& address) {
   const unsigned first = address.bytes[0];

@@ -47,7 +47,7 @@ enum class Treatment : std::uint8_t {
   unknown,
   refused,   ///< dropped, as the datagram belongs to a service
   answered,  ///< a ping to the host itself: returned as a reply
-  routed,    ///< routed on or given to the kernel, although services may take its destination
+  routed,    ///< given to the kernel, or routed on although services may take its destination
 };
 
 template <class A>

@@ -10,7 +10,8 @@
 
 namespace millrace {
 
-/// The hop limit of packets that the host makes (RFC 1700; Linux's default).
+/// The hop limit of the ICMP errors, echo replies and RSTs that the host makes (RFC 1700; Linux's
+/// default).
 inline constexpr std::uint8_t kFirstHopLimit = 64;
 
 inline std::uint8_t hop_limit(const std::byte* packet, const Headers& headers) {

@@ -1,10 +1,10 @@
 // A worker's host, which makes a line a router with addresses of its own. The host decides where
-// each served packet goes, resolves neighbours, answers for its addresses, and sends an ICMP error
-// or a RST about a packet that goes no further.
+// each packet goes, resolves neighbours, answers for its addresses, and sends ICMP errors and RSTs
+// about packets that go no further.
 //
 // A host has no clock and no socket: a port calls it once a burst and passes a `Wire` to send by.
-// One worker owns it. With several workers each has its own host, and a neighbour's answer that one
-// host receives is passed to all.
+// One worker owns it. With several workers each worker has its own host, and a neighbour's answer
+// that one host receives is passed to all hosts.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,8 @@ struct HostConfig {
   HostAddresses<AddressV4> v4;
   HostAddresses<AddressV6> v6;
   bool tells_unreachable = true;  ///< sends ICMP unreachable errors
-  bool announces = true;   ///< announces the host's addresses at first; true for one worker only
+  /// True: `begin` and `update` announce the host's addresses. True for one worker only.
+  bool announces = true;
   std::uint32_t seed = 1;  ///< seeds the variation of neighbours' reachable times
 };
 
@@ -50,23 +51,28 @@ class Host {
  public:
   explicit Host(const HostConfig& config);
 
-  /// Announces the host's addresses, and asks for next hops. To be called before the first burst.
+  /// Announces the host's addresses if `announces` is true, and asks for the next hops that the
+  /// configuration needs. To be called before the first burst.
   void begin(Tick now, Wire& wire);
 
   /// Switches to other addresses, routes and destinations; the links and `announces` stay. Swaps
   /// the old plan into `plan`, so that the caller can destroy it in another thread.
   void update(std::shared_ptr<const HostPlan>& plan, Tick now, Wire& wire);
 
-  /// Checks a parsed burst. A packet that a router does not take in gets a verdict that says why,
-  /// and its key is removed from all lanes. `arrivals` says which packets came on which link;
-  /// packets in none of them are not checked.
+  /// Checks a parsed burst. A packet that a router does not take in gets a verdict that says why.
+  /// Its key is removed from all lanes, as are those of packets to groups and of other packets that
+  /// are for the host alone. `arrivals` says which packets came on which link; a packet in none of
+  /// the `arrivals` is not checked.
   void admit(Burst& burst, std::span<const Arrival> arrivals);
-  /// Refuses first fragments that a service would take, since the later ones have no ports. To be
-  /// called after `admit` for the same burst. `keeps_all`: no packet of the burst goes to another
-  /// worker.
+  /// Refuses first fragments to a service or from its backends, since later fragments have no
+  /// ports. Removes from the lanes the keys of first fragments to the host itself or a virtual
+  /// address, of all other first fragments unless `keeps_all`, and of ICMP errors for the kernel.
+  /// `keeps_all`: no packet of the burst goes to another worker. To be called after `admit` for the
+  /// same burst.
   void filed(Burst& burst, const Steering& steering, bool keeps_all);
-  /// Withholds from functions the packets to the host itself that have no connection. To be called
-  /// after the lookups. Returns a bit for each such packet.
+  /// Withholds from functions the packets without a connection that are for the host itself, or for
+  /// a virtual address where no service takes them. To be called after the lookups. Returns a bit
+  /// for each such packet.
   std::uint64_t looked_up(Burst& burst, const Steering& steering) const;
 
   struct Routed {
@@ -76,20 +82,22 @@ class Host {
   /// Decides where the packets with their bit in `forward` set go. Reads what the line wrote;
   /// writes verdicts, Ethernet headers and hop limits, and `out` for each packet that is sent.
   /// Packets to the host itself are answered whether or not their bit is set, unless their verdict
-  /// drops them.
+  /// drops them. The sender of a packet with the verdict `refused` gets a RST or an ICMP error.
   Routed route(Burst& burst, std::uint64_t forward, std::span<Outgoing> out, Wire& wire);
 
   /// Sends a frame of the kernel; it counts as generated.
   void send(const Outgoing& frame, Wire& wire) { common_.send_own(frame, wire); }
 
-  /// Sends the RST.
+  /// Sends the RST, once its next hop is known. Drops it if memory or a route is missing, or if the
+  /// next hop does not answer.
   void tell(const Reset<KeyV4>& reset, Tick now, Wire& wire) { v4_.tell(reset, now, wire); }
   void tell(const Reset<KeyV6>& reset, Tick now, Wire& wire) { v6_.tell(reset, now, wire); }
 
-  /// True for an ARP reply or neighbour advertisement: the hosts of all workers should process it.
+  /// True for an ARP reply or announcement and for a neighbour advertisement: the hosts of all
+  /// workers should process them.
   static bool concerns_all(std::span<const std::byte> frame, const Headers& headers);
-  /// Processes a whole frame that another worker received on that link and for which `concerns_all`
-  /// is true.
+  /// Processes a whole frame that another worker received on `link` and for which `concerns_all` is
+  /// true.
   void hear(std::span<const std::byte> frame, unsigned link, Tick now, Wire& wire);
 
   /// Advances time. To be called once a burst.
@@ -97,15 +105,16 @@ class Host {
   /// Drops the packets that still wait. To be called after the last burst.
   void end(Wire& wire);
 
-  /// Returns the next hops that the configuration needs and that do not answer.
+  /// Returns the next hops that the configuration needs and that did not answer when last asked.
   std::vector<SilentNeighbour> silent() const;
   /// Returns the route that packets to that destination take.
   WayTo way_to(const AnyAddress& destination) const;
   /// True if `looked_up` withholds a packet with this key and no connection from functions.
   bool keeps(const AnyKey& key, const Steering& steering) const;
   /// Returns the stations that have answered, since the last update, for an address that this host
-  /// answers for: a virtual address or a port's own (RFC 5227, 2.4). At most 4 for an address and
-  /// 64 for a family. The host itself asks only for virtual addresses in a port's network.
+  /// answers for: a virtual address, or a port's own unless the kernel answers for it (RFC 5227,
+  /// 2.4). At most 4 for an address and 64 for a family. The host itself asks only for virtual
+  /// addresses in a port's network.
   std::vector<Rival> rivals() const;
 
   /// `known` returns the neighbours with a known MAC. `know` adds a neighbour that another host

@@ -212,7 +212,7 @@ std::uint64_t HostFor<A>::errors_for_kernel(Burst& burst, const Steering& steeri
 }
 
 /// True if a service takes a packet with this key. False for a backend's packet to the host or to a
-/// virtual address: it answers a health check of the kernel, not a client.
+/// virtual address: such a packet is a reply to a health check of the kernel, not to a client.
 template <class A>
 bool HostFor<A>::belongs_to_service(const Key<A>& key, const Steering& steering) const {
   return tables_->served.find(key.destination) != nullptr &&
@@ -240,7 +240,7 @@ bool HostFor<A>::is_neighbour_on(const A& address, unsigned link) const {
 }
 
 /// Returns the host's address from which to ask for `target`: one on this link, in the target's
-/// network if possible.
+/// network if possible; the unspecified address if the link has none.
 template <class A>
 A HostFor<A>::asker(unsigned link, const A& target) const {
   A any;
@@ -252,7 +252,8 @@ A HostFor<A>::asker(unsigned link, const A& target) const {
   return any;
 }
 
-/// Ends a packet with the verdict `why`, and sends an error to its sender.
+/// Ends a packet with the verdict `why`, and tells its sender by an ICMP error if `tell` may send
+/// one.
 template <class A>
 After HostFor<A>::refuse(Handling& h, Verdict why, IcmpError error, unsigned mtu) {
   tell(error, {h.packet(), h.headers(), h.burst.length[h.i], h.came_on(), mtu},

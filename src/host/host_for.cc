@@ -332,8 +332,8 @@ After HostFor<A>::route_whole(Handling& h) {
   return After::stays;
 }
 
-/// Finds the next hop's MAC, and writes the Ethernet header; the destination is 0 if the MAC is
-/// unknown.
+/// Finds the next hop's MAC, and writes the Ethernet header; its destination is 0 if the MAC is
+/// unknown or the link has no neighbours.
 template <class A>
 auto HostFor<A>::find_way(const Outgoing& frame, const Route<A>& route, const A& destination,
                           Tick now, Wire& wire) -> Way {

@@ -41,7 +41,8 @@ struct HostAddresses {
   std::vector<Own> own;
   /// Addresses that the host answers for on every link.
   std::vector<A> virtual_addresses;
-  /// Packets to virtual addresses that no service takes may be routed on (`Verdict::passed`).
+  /// True: a packet to a virtual address may be routed on if no service takes it
+  /// (`Verdict::passed`).
   bool passes = false;
   std::vector<Route<A>> routes;  ///< routes besides the networks on the links
   /// Destinations that packets will certainly go to: the host asks for their next hops at once, and
@@ -60,7 +61,7 @@ struct HostAddresses {
     unsigned link = 0;
     Mac mac;
   };
-  /// Neighbours with configured MACs: the host does not ask for them, and nothing changes their
+  /// Neighbours with configured MACs: the host does not ask for them, and no packet changes their
   /// MACs.
   std::vector<Permanent> neighbours;
 };
@@ -75,12 +76,12 @@ enum class ReversePath : std::uint8_t {
 struct HostLink {
   Mac mac;
   unsigned mtu = 1500;
-  /// The link has stations that answer ARP or neighbour discovery. Otherwise packets leave with MAC
-  /// 0.
+  /// The link has stations that answer ARP or neighbour discovery. Otherwise packets leave with the
+  /// destination MAC 0.
   bool has_neighbours = true;
   ReversePath reverse_path = ReversePath::off;
   /// The kernel has an interface there: packets to the host's own addresses, or to all stations on
-  /// the link, go to the kernel.
+  /// the link, go to the kernel unless a service takes them.
   bool has_kernel = false;
 };
 
@@ -94,7 +95,7 @@ struct HostTables {
   HostTables(const HostAddresses<A>& given, const std::vector<HostLink>& links);
 
   HostAddresses<A> addresses;  ///< including the host's link-local addresses
-  Routes<A> routes;  ///< configured routes, and those to the host itself and to links' networks
+  Routes<A> routes;  ///< configured routes, and routes to the host, broadcasts and links' networks
   Routes<A> beyond;  ///< `routes` without the virtual addresses; empty if `passes` is false
   Routes<A> served;  ///< destinations of packets that services may take
   KnownAddresses<A> local;      ///< the host's own and virtual addresses
@@ -193,13 +194,13 @@ struct HostCommon {
   std::vector<HeldFrame> held;
   HostCounters counters;
 
-  /// Largest numbers of frames that wait, in all and for one neighbour. With smaller limits a new
-  /// process lost packets of clients that it did not know yet.
+  /// Largest numbers of frames that wait, in all and for one neighbour. With smaller limits, a
+  /// process that took over lost packets to neighbours that it did not know yet.
   static constexpr std::size_t kMaxHeld = 512;
   static constexpr std::size_t kMaxHeldEach = 128;
   /// Holds a frame. False: there is no room.
   bool hold(const HeldFrame& frame);
-  /// Removes and returns the frames that wait for that neighbour.
+  /// Removes and returns the frames that wait for the neighbour.
   std::vector<HeldFrame> take_held(std::uint32_t neighbour, bool is_v4);
   void send_own(const Outgoing& frame, Wire& wire);
 };
@@ -241,16 +242,17 @@ class HostFor {
 
   /// Switches to other tables, over the same links.
   void update(const HostTables<A>& tables);
-  /// Announces the host's addresses on their links, and asks whether other stations have virtual
-  /// ones.
+  /// Announces the host's own addresses on their links, and each virtual address on the links whose
+  /// network it is in. Asks there whether another station has the virtual address.
   void announce(Wire& wire);
   /// Asks for the next hops that the configuration needs.
   void keep(Tick now, Wire& wire);
   void tick(Tick now, Wire& wire);
   After route(Handling& handling);
-  /// Sends the RST.
+  /// Does what `Host::tell` does, for this family.
   void tell(const Reset<Key<A>>& reset, Tick now, Wire& wire);
-  /// Processes a notice of a neighbour. `answers`: this worker answers questions, no other.
+  /// Processes a notice of a neighbour. `answers`: this worker, and no other, answers the notice if
+  /// it is a question.
   void hear(const Notice<A>& notice, unsigned link, bool answers, Tick now, Wire& wire);
   /// True if a kernel interface on the link should get the notice, too: not questions about virtual
   /// addresses, which the host answers.
@@ -259,7 +261,7 @@ class HostFor {
   }
   /// Does what `Host::looked_up` does, for this family.
   std::uint64_t keep_for_host(Burst& burst, const Steering& steering) const;
-  /// True for a packet to the host itself or to a virtual address that no service takes.
+  /// True for a packet that no service takes, to the host itself or to a virtual address.
   bool is_for_host(const Key<A>& key, const Steering& steering) const {
     return tables_->local.contains(key.destination) && !belongs_to_service(key, steering);
   }
@@ -274,12 +276,13 @@ class HostFor {
     std::uint64_t refused = 0;    ///< fragments that belong to a service
     std::uint64_t untracked = 0;  ///< fragments that belong to no service
   };
-  /// Does what `Host::filed` does, for these fragments of this family.
+  /// Does what `Host::filed` does, for the fragments of this family that have their bit in
+  /// `fragments`.
   Apart filed(Burst& burst, const Steering& steering, std::uint64_t fragments, bool keeps_all);
   /// True while first fragments that may be replies are on their way through the line.
   bool has_pending() const { return !pending_.empty(); }
-  /// Refuses packet `i` of the burst if it is a pending first fragment that a service has
-  /// rewritten.
+  /// Refuses packet `i` of the burst if it is a pending first fragment that a service has rewritten
+  /// or given a next hop.
   void resolve(Burst& burst, unsigned i);
   /// Do what the functions of the same name in `Host` do, for this family.
   void append_known(std::vector<KnownNeighbour>& all) const;
@@ -316,8 +319,9 @@ class HostFor {
   bool send_to(Outgoing frame, const A& destination, unsigned came_on, Tick now, Wire& wire);
   void note_rival(const Notice<A>& notice, unsigned link);
   After refuse(Handling& handling, Verdict why, IcmpError error, unsigned mtu = 0);
-  /// Sends an ICMP error. `sent`: the packet's keys before and after the line rewrote it, by which
-  /// the error quotes the packet as its sender sent it; none: it is quoted as it is.
+  /// Sends an ICMP error, unless the configuration, the rate limit or the packet forbids it.
+  /// `sent`: the packet's keys before and after the line rewrote it, by which the error quotes the
+  /// packet as its sender sent it; none: the packet is quoted as it is.
   void tell(IcmpError error, const About& about, const std::optional<RewrittenKey<A>>& sent,
             Tick now, Wire& wire);
   bool is_own(const A& address) const;

@@ -1,6 +1,7 @@
 // The part of `HostFor` that treats fragments. Fragments of services' traffic are dropped, since
 // only a datagram's first fragment has ports. Fragments of a ping to the host are returned one by
-// one. All others are routed like whole packets.
+// one. A later fragment of an unknown datagram is dropped if services may take its destination. All
+// others are routed like whole packets.
 #include <algorithm>
 #include <bit>
 
@@ -40,8 +41,9 @@ auto HostFor<A>::filed(Burst& burst, const Steering& steering, std::uint64_t fra
       treatments_.note(datagram, Treatment::refused, burst.now);
       continue;
     }
-    // Such a first fragment stays with this worker, untracked: the later ones have no key by which
-    // they could follow it to another worker.
+    // A first fragment to the host or a virtual address, or in a burst that may be handed over,
+    // stays with this worker, untracked: later fragments have no key by which they could follow it
+    // to another worker.
     const Route<A>* const route = tables_->routes.find(datagram.destination);
     const bool is_own = route != nullptr && route->link == kLocal;
     if ((keyed >> i & 1) != 0 && (is_own || !keeps_all)) {

@@ -115,8 +115,10 @@ class FragmentsTest : public testing::Test, protected Wire {
     return part(from, to, kProtocolUdp, test::zeros(16), 2, false, id);
   }
 
-  /// Returns the packet's verdict, and the links on which frames left. `lane`: where the balancer
-  /// files the packet's key; `verdict`: the balancer's verdict on a filed packet.
+  /// Returns the packet's verdict, and the links on which frames left. `lane`: the side from which
+  /// the balancer takes the packet to come; `none`: the balancer does not handle the packet.
+  /// `verdict`: the balancer's verdict on a packet that it handles. `keeps_all`: as for
+  /// `Host::filed`.
   std::string come(const Bytes& ip, unsigned link, Lane lane = Lane::reply,
                    Verdict verdict = Verdict::no_service, bool keeps_all = true) {
     const Handle handle = ++handles_;

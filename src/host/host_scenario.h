@@ -4,7 +4,7 @@
 //   begin               the host begins
 //   +1000               1000 milliseconds pass
 //   0 gw asks out       on link 0, the station `gw` asks for the MAC of the address `out`
-//   0 gw answers        `gw` answers a question for its MAC; `tells`: the same unasked
+//   0 gw answers        `gw` answers a question for its MAC; `0 gw tells`: states it unasked
 //                       `tagged` at the end of the line: with a priority tag of VLAN 0
 //   0 c > b1            a packet from c to b1 arrives on link 0; further words: `hops=1`,
 //                       `bytes=1600`, `served` (to the virtual address, rewritten to b1),
@@ -480,7 +480,7 @@ class HostScenario : public testing::Test, protected Wire {
   }
   static std::string quoted(std::span<const std::byte> ip) {
     if (kV4) {
-      EXPECT_EQ(sum_of(ip.data(), 20), 0xffffU) << "of the quoted header";
+      EXPECT_EQ(sum_of(ip.data(), 20), 0xffffU) << "the quoted header's checksum";
     }
     return name_of(address_in(ip, kV4 ? 12 : 8)) + " > " +
            name_of(address_in(ip, (kV4 ? 12 : 8) + A::kBytes));

@@ -398,7 +398,7 @@ TYPED_TEST(HostTest, NotesWhoElseAnswersForAnAddress) {
   EXPECT_EQ(rivals[1].link, 0U);
   EXPECT_EQ(rivals[1].address, AnyAddress(this->address("n")));
   EXPECT_EQ(rivals[1].mac, this->mac_of("n"));
-  EXPECT_FALSE(rivals[1].neighbour.has_value()) << "no other address of it is known";
+  EXPECT_FALSE(rivals[1].neighbour.has_value()) << "no other address of that station is known";
 }
 
 TYPED_TEST(HostTest, TellsWhoDoesNotAnswer) {
@@ -415,7 +415,7 @@ TYPED_TEST(HostTest, TellsWhoDoesNotAnswer) {
   };
   std::string scenario = "begin\n- 0 to all: out asks gw\n- 1 to all: in asks b1\n";
   this->play(scenario + "1 b1 answers\n- consumed\n0 n > b2\n- 1 to all: in asks b2\n- held\n");
-  EXPECT_EQ(silent(), "") << "it has hardly been asked";
+  EXPECT_EQ(silent(), "") << "gw has been asked only once";
   this->play(R"(
     +1000
     - 0 to all: out asks gw
@@ -426,7 +426,7 @@ TYPED_TEST(HostTest, TellsWhoDoesNotAnswer) {
     +1100
     - 0 to all: out asks n
     - dropped)");
-  EXPECT_EQ(silent(), "0 gw\n") << "nobody keeps b2";
+  EXPECT_EQ(silent(), "0 gw\n") << "the configuration does not need b2";
   EXPECT_EQ(before("c"), "gw");
   EXPECT_EQ(before("b1"), "nobody");
   EXPECT_EQ(this->host().way_to(this->address("out")).kind, WayTo::Kind::here);
@@ -434,7 +434,7 @@ TYPED_TEST(HostTest, TellsWhoDoesNotAnswer) {
   EXPECT_EQ(this->host().way_to(this->address("far")).kind, WayTo::Kind::nowhere);
   EXPECT_EQ(this->host().way_to(this->address("group")).kind, WayTo::Kind::group);
   this->play("+1000\n- 0 to all: out asks gw\n- 0 to all: out asks n\n");
-  EXPECT_EQ(silent(), "0 gw\n") << "it is being asked again";
+  EXPECT_EQ(silent(), "0 gw\n") << "gw is asked again, and has not answered yet";
   this->play("0 gw answers\n- consumed\n");
   EXPECT_EQ(silent(), "");
 }

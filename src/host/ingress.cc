@@ -63,7 +63,8 @@ Verdict check_tags(std::span<const std::byte> frame, bool is_ip) {
   return is_ip && is_other ? Verdict::encapsulated : Verdict::tracked;
 }
 
-/// Returns a negative number if the frame does not hold a whole IP packet.
+/// Returns a negative number if the frame does not hold a whole IP packet, or an IPv4 header states
+/// the length 0.
 template <class A>
 int spare_bytes(const std::byte* frame, unsigned length) {
   const std::byte* const ip = frame + kEthernetHeader;
@@ -150,8 +151,8 @@ auto IngressFor<A>::judge(const A& source, const A& destination, const Headers& 
   if (!is_own && (!is_one_host(destination) || is_on_every_link(destination)))
     return {Verdict::unroutable, true};
   if (!is_on_every_link(source)) return {was, false};
-  // A packet from a link-local source is not forwarded (RFC 4291, 2.5.6): only the host itself
-  // answers.
+  // A packet from a link-local source is not forwarded (RFC 4291, 2.5.6): only a packet to one of
+  // the host's own or virtual addresses is taken in.
   if (!is_own) return {Verdict::martian_source, true};
   if (!virtual_.contains(destination)) return {was, false};
   const bool may_be_answered = headers.protocol == kProtocolIcmpV6 && was != Verdict::icmp_error;
@@ -177,9 +178,9 @@ Ingress::Ingress(std::span<const HostLink> links, const HostTables<AddressV4>& v
       v4_(v4),
       v6_(v6) {}
 
-/// True if all of these packets are of one family, without tags, options, extension headers and
-/// fragments, and need no further check, as in most bursts. One pass a column, so that a packet
-/// costs few instructions.
+/// True if all packets of `arrival` are of the family `A`, without tags, options, extension headers
+/// and fragments, and need no further check, as in most bursts. Each column is read in one pass, so
+/// that a packet costs few instructions.
 template <class A>
 bool Ingress::are_plain(const Burst& burst, const Arrival& arrival, const Link& link,
                         const IngressFor<A>& family) const {

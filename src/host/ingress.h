@@ -1,6 +1,6 @@
 // Decides which packets a router takes in, before their keys are looked up: packets in frames to
-// this station and without a VLAN, from a source that may send, to a destination that may be
-// forwarded to.
+// this station or, for groups, to all stations, without a VLAN, from a source that may send, to the
+// host, a group or a destination to which routers forward.
 //
 // An `Ingress` is part of a host's plan and never changes; any worker may call it. `replay` does
 // not use it: a capture may have been taken anywhere.
@@ -45,7 +45,9 @@ class IngressFor {
  public:
   explicit IngressFor(const HostTables<A>& tables);
 
-  /// @name Quick checks without a branch: a packet needs `judge` unless both return 0
+  /// @name Quick checks of an address, without a branch
+  /// If one does not return 0, `judge` must look at the packet. 0 says only that this address gives
+  /// no reason for that.
   /// @{
   static std::uint8_t odd_class(const A& address) { return kOdd<A>[address.bytes[0]]; }
   std::uint8_t odd_source(const A& source) const { return sources_.may_contain(source); }
@@ -76,11 +78,11 @@ class Ingress {
           const HostTables<AddressV6>& v6);
 
   struct Found {
-    std::uint64_t unfiled = 0;    ///< a bit for each packet with a key that must not be looked up
+    std::uint64_t unfiled = 0;    ///< a bit for each packet whose key must not be looked up
     std::uint64_t fragments = 0;  ///< a bit for each fragment that is taken in
   };
-  /// Checks packets of a parsed burst. A packet that is not taken in gets a verdict that says why;
-  /// its key stays in its lane.
+  /// Checks packets of a parsed burst. A packet that is not taken in gets a verdict that says why,
+  /// and a tracked packet to a group gets `no_service`. All keys stay in their lanes.
   Found inspect(Burst& burst, const Arrival& arrival) const;
 
  private:

@@ -154,14 +154,14 @@ TEST_F(IngressTest, TakesNoPacketWhoseHeaderIsWrong) {
       EXPECT_EQ(of(with(4, 8, false)), "malformed, unfiled")
           << "the checksum is that of another header";
       EXPECT_EQ(of(with(10, 0, false)), "malformed, unfiled");
-      EXPECT_EQ(of(with(2, 29, true)), "truncated, unfiled") << "of 28 bytes";
+      EXPECT_EQ(of(with(2, 29, true)), "truncated, unfiled") << "the packet has 28 bytes";
       EXPECT_EQ(of(with(2, 0, true)), "malformed, unfiled");
       EXPECT_EQ(of(frame(good + test::zeros(18), kUs, tags)), "tracked") << "frames are padded";
     }
     Bytes longer = udp(kV6, "fd00::7");
     EXPECT_EQ(of(frame(longer + test::zeros(6), kUs, tags)), "tracked");
     longer[5] = std::byte{9};
-    EXPECT_EQ(of(frame(longer, kUs, tags)), "truncated, unfiled") << "of 8 bytes";
+    EXPECT_EQ(of(frame(longer, kUs, tags)), "truncated, unfiled") << "the payload has 8 bytes";
   }
 }
 

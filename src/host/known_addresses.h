@@ -1,4 +1,5 @@
-// A set of addresses that few packets have. A filter answers most searches for other addresses.
+// A set of addresses that few packets have. A filter ends most searches for addresses that are not
+// in the set.
 //
 // Built once, never changed; any thread may search.
 #pragma once
@@ -21,8 +22,8 @@ class KnownAddresses {
  public:
   explicit KnownAddresses(std::vector<A> all) : all_(std::move(all)) {
     std::ranges::sort(all_);
-    // About one of 64 other addresses passes the filter; one of 26 if the set has ten thousand
-    // addresses, since a larger filter would not stay in a cache.
+    // About one of 64 addresses outside the set passes the filter, or fewer; one of 26 if the set
+    // has ten thousand addresses, since a larger filter would not stay in a cache.
     const auto places = std::clamp<std::size_t>(std::bit_ceil(64 * all_.size()), 1024, 1U << 18);
     filter_.assign(places, 0);
     shift_ = 32U - static_cast<unsigned>(std::countr_zero(places));

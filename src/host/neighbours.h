@@ -78,13 +78,13 @@ class Neighbours {
   /// Number of neighbours, drawn at random, of which the least recently used is evicted.
   static constexpr unsigned kTries = 16;
 
-  /// `seed` seeds the reachable times, which vary by half so that not all neighbours are asked at
-  /// once.
+  /// `seed` seeds the reachable times, which differ from `kReachableMs` by up to half, so that not
+  /// all neighbours are asked at once.
   explicit Neighbours(std::uint32_t seed) : random_(seed) {}
 
   /// Undoes all calls of `keep` and `make_permanent`.
   void keep_none();
-  /// Asks for a neighbour that has not answered, and again after each failure, whether or not
+  /// Asks for a neighbour whose MAC is not known, and again after each failure, whether or not
   /// packets go there.
   void keep(unsigned link, const A& address, Tick now, Listener& listener);
   /// Gives a neighbour that MAC until `keep_none`.
@@ -93,7 +93,7 @@ class Neighbours {
 
   /// The result of `use`, which is called for each packet that goes to a neighbour.
   struct Way {
-    Id id = kNone;             ///< none: too many neighbours have not answered
+    Id id = kNone;             ///< none: a new neighbour for which there is no room
     const Mac* mac = nullptr;  ///< null: unknown; valid until the next call
     bool failed = false;       ///< the neighbour has not answered lately
 
@@ -184,7 +184,7 @@ class Neighbours {
 
   std::deque<Neighbour> all_;
   std::vector<Id> free_;
-  std::vector<Id> busy_;  // all neighbours whose state ends by time, and some whose state did
+  std::vector<Id> busy_;  // all neighbours for which `ends_by_itself` is true, and others
   absl::flat_hash_map<Where, Id> ids_;
   std::size_t unanswered_ = 0;
   Tick ticked_;

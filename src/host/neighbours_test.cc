@@ -8,7 +8,7 @@
 namespace millrace {
 namespace {
 
-/// Counts questions, which no station answers.
+/// Notes the addresses that the cache asks for, and counts the neighbours that it resolves.
 class Silence final : public Neighbours<AddressV4>::Listener {
  public:
   void ask(unsigned /*link*/, const AddressV4& target, const Mac* /*one*/) override {
@@ -46,7 +46,8 @@ TEST(NeighboursTest, ThoseThatAreKeptLeaveRoomForOthers) {
   EXPECT_EQ(silence.answers, 1U);
   // Neighbours that are no longer kept count until they have failed and are removed.
   neighbours.keep_none();
-  EXPECT_FALSE(neighbours.use(0, address(1, 2), now, silence).may_wait()) << "too many are silent";
+  EXPECT_FALSE(neighbours.use(0, address(1, 2), now, silence).may_wait())
+      << "too many neighbours are silent";
   for (std::uint32_t ms = 0; ms < 2 * kFailedMs; ms += neighbours.kTickMs) {
     now = now + neighbours.kTickMs;
     neighbours.tick(now, silence);

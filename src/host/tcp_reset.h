@@ -1,5 +1,5 @@
-// TCP RSTs that a host makes: for both ends of a connection that millrace ends, and for senders
-// that no service answers. Plain functions over the caller's bytes; any thread.
+// TCP RSTs that a host makes: for the ends of a connection that millrace ends, and for senders
+// whose service has no backend. Plain functions over the caller's bytes; any thread.
 #pragma once
 
 #include <cstddef>

@@ -76,10 +76,10 @@ TYPED_TEST(ResetTest, AnswersByTheNumbersOfThePacket) {
   ASSERT_TRUE(to_ack.has_value());
   EXPECT_EQ(to_ack->sequence, 200U);
   EXPECT_EQ(to_ack->acknowledged, std::nullopt);
-  EXPECT_EQ(answer_to(0x04), std::nullopt) << "a RST";
+  EXPECT_EQ(answer_to(0x04), std::nullopt) << "no RST answers a RST";
   EXPECT_EQ(answer_to(0x14), std::nullopt);
-  EXPECT_EQ(answer_to(0x06), std::nullopt) << "with flags that no sender sets together";
-  EXPECT_EQ(answer_to(0x02, 19), std::nullopt) << "cut short";
+  EXPECT_EQ(answer_to(0x06), std::nullopt) << "a RST with SYN";
+  EXPECT_EQ(answer_to(0x02, 19), std::nullopt) << "the header is cut short";
 }
 
 }  // namespace

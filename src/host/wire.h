@@ -10,7 +10,7 @@ class Wire {
   virtual ~Wire() = default;
   /// Makes a frame with room for `bytes`; `data` is null if no memory is left.
   virtual Outgoing make(unsigned bytes) = 0;
-  /// Sends a frame that came from `make` or was held, and takes its memory.
+  /// Sends a frame that came from `make`, was held or is the kernel's, and takes its memory.
   virtual void send(const Outgoing& frame) = 0;
   /// Frees a frame that came from `make` or was held.
   virtual void drop(Handle handle) = 0;

@@ -7,7 +7,7 @@
 namespace millrace {
 
 /// Calls `visit(burst)`, which returns a Result<void>, for each burst of the capture in order, up
-/// to the first error. Errors: those of `visit`.
+/// to the first error. Errors: those of `ReplayPort::create` and of `visit`.
 template <class Visit>
 Result<void> for_each_burst(const Capture& capture, Visit&& visit) {
   auto port = ReplayPort::create(capture, {.burst = Burst::kMax, .clock = Clock::wall});

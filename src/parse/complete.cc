@@ -8,7 +8,8 @@
 namespace millrace {
 namespace {
 
-/// True for a fragment: it carries the checksum of its whole datagram.
+/// True for a fragment: its checksum covers the whole datagram, and so cannot be completed. An IPv6
+/// fragment header behind another extension header is not found.
 template <class K>
 bool is_fragment(const std::byte* ip) {
   if (K::Address::kBytes == 4) return (detail::u16(ip + 6) & 0x3fff) != 0;

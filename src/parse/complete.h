@@ -6,8 +6,8 @@
 
 namespace millrace {
 
-/// Completes the checksums of TCP and UDP packets in a parsed burst if the checksum field is the
-/// folded sum of the pseudo header (Linux, Documentation/networking/checksum-offloads.rst). One
+/// Completes the checksums of whole TCP and UDP packets in a parsed burst if the checksum field is
+/// the folded sum of the pseudo header (Linux, Documentation/networking/checksum-offloads.rst). One
 /// right checksum in 65536 has the same value by chance, and stays right.
 void complete_checksums(Burst& burst);
 

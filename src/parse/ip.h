@@ -57,7 +57,8 @@ struct Ipv4 {
   static constexpr std::uint8_t kControl = kProtocolIcmp;
   static constexpr std::uint64_t kExtensions = bits({kProtocolAuthentication});
 
-  /// Sources: RFC 792, RFC 950 (address mask), RFC 8335 (extended echo). Redirect: control.
+  /// Returns the kind of a type (RFC 792; RFC 950: address mask; RFC 8335: extended echo). A
+  /// redirect is `control`.
   static Message message(std::uint8_t type) {
     constexpr std::uint64_t kQueries = bits({0, 8, 13, 14, 15, 16, 17, 18, 42, 43});
     constexpr std::uint64_t kErrors = bits({3, 4, 11, 12});
@@ -120,7 +121,8 @@ struct Ipv6 {
       bits({kProtocolHopByHop, kProtocolRouting, kProtocolFragment, kProtocolAuthentication,
             kProtocolDestinationOptions});
 
-  /// Sources: RFC 4443, 2.1 (errors have no high bit) and 4; RFC 8335 (extended echo).
+  /// Returns the kind of a type (RFC 4443, 2.1: errors have no high bit; RFC 4443, 4; RFC 8335:
+  /// extended echo).
   static Message message(std::uint8_t type) {
     if (type < 128) return Message::error;
     const bool query = type == 128 || type == 129 || type == 160 || type == 161;

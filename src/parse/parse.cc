@@ -8,7 +8,8 @@
 namespace millrace {
 namespace {
 
-/// Files an ICMP error by the key of the connection that it is about.
+/// Files an ICMP error by the reversed key of the packet that it quotes, if that packet can be
+/// read.
 template <class K>
 void file_error(Burst& burst, unsigned i) {
   const auto quote = read_quote<K>(burst.data[i], burst.headers[i]);

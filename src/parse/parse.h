@@ -8,7 +8,8 @@
 
 namespace millrace {
 
-/// Largest number of tags, labels and shims that are skipped between link header and IP header.
+/// Largest number of steps from the link header to the IP header: each tag, label or other header
+/// that is skipped is a step, and so is reading the IP version where no EtherType tells it.
 inline constexpr unsigned kMaxLinkHeaders = 16;
 /// Largest number of extension headers that are skipped.
 inline constexpr unsigned kMaxExtensions = 8;

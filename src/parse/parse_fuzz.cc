@@ -146,8 +146,8 @@ unsigned icmp_error_of(const Burst& burst, const Headers& h) {
   return internet_checksum({burst.data[0] + h.l4, bytes}, sum) % 0xffffU;
 }
 
-/// Rewrites an error as a function does: one end of the quoted packet, and the same host in the
-/// error's own header, where it is the opposite end.
+/// Rewrites an error as the line does, so that `address` becomes one end of the quoted packet and
+/// the opposite end of the error itself.
 template <class K>
 K pass_on_and_parse(Burst& burst, LinkType link, End quoted, const typename K::Address& address,
                     std::uint16_t port) {

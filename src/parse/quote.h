@@ -15,7 +15,7 @@ namespace millrace {
 template <class K>
 struct Quote {
   K key;            ///< key of the quoted packet, which went towards the error's origin
-  Headers headers;  ///< offsets from the error's own beginning
+  Headers headers;  ///< offsets from the beginning of the error's bytes
 };
 
 /// Reads the packet that an ICMP error quotes. `headers` are the error's, as the parser wrote them
@@ -27,14 +27,15 @@ template <class K>
 std::optional<Quote<K>> read_quote(const std::byte* packet, const Headers& headers);
 
 /// Rewrites the quoted packet to the key `is`, as `rewrite` does, and updates the error's checksum,
-/// which covers the quote, in the same way. The error's own addresses stay.
+/// which covers the quote, incrementally. The error's own addresses stay.
 template <class K>
 void rewrite_quote(std::byte* packet, const Headers& headers, const Quote<K>& quote, const K& is);
 
-/// Rewrites an error that goes the same way as packets which arrive with the key `was` and leave
-/// with the key `is`. The error's addresses become those of `is`: if a router sent the error, the
-/// packets' sender appears as its source. The quoted packet becomes the packet that the error's
-/// receiver sent. False: the error quotes no packet (`read_quote`), and stays unchanged.
+/// Rewrites an error that travels like packets which arrive with the key `was` and leave with the
+/// key `is`. Of the error's addresses, those that differ between `was` and `is` become those of
+/// `is`, also if a router sent the error; the other address stays. The quoted packet gets the key
+/// `reversed(is)`, with which the error's receiver sent it. Returns false if no packet can be read
+/// from the error (`read_quote`); the error then stays unchanged.
 template <class K>
 bool rewrite_error(std::byte* packet, const Headers& headers, const K& was, const K& is);
 

@@ -186,7 +186,7 @@ Bytes with_quote(End end, const Bytes& packet, const typename K::Address& addres
   const Parsed p = parse(LinkType::raw_ip, packet);
   const auto quote = read_quote<K>(p.memory.get(), p.headers);
   if (!quote) {
-    ADD_FAILURE() << "nothing quoted";
+    ADD_FAILURE() << "the error quotes no packet";
     return packet;
   }
   K is = quote->key;

@@ -87,8 +87,8 @@ void detail::rewrite_icmp_identifier(std::byte* packet, const Headers& headers,
   update_checksum(icmp + 2, difference);
 }
 
-/// Writes both ends. In an ICMP query both ports are the identifier, so a new identifier looks like
-/// two new ends.
+/// Writes both ends; in an ICMP query, what differs. There both ports are the identifier, so a new
+/// identifier looks like two new ends.
 template <class K>
 void detail::rewrite_both(std::byte* packet, const Headers& headers, const K& was, const K& is) {
   if (headers.protocol != kProtocolIcmp && headers.protocol != kProtocolIcmpV6)
@@ -158,7 +158,8 @@ void rewrite(Burst& burst) {
         rewrite(data, headers, lane.key[i], lane.leaving(i));
     }
   };
-  // Each direction by itself: its packets mostly change in the same way, so branches are predicted.
+  // Rewrites the packets of one direction and then those of the other: packets of one direction
+  // mostly change in the same way, so branches are predicted.
   for_each_bit(lane.originators(), rewrite_one);
   for_each_bit(lane.all() & lane.replies, rewrite_one);
 }

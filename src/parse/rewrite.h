@@ -34,10 +34,11 @@ inline constexpr auto kChecksumAt = [] {
   return at;
 }();
 
-/// Writes a port and updates the CRC32c of SCTP.
+/// Writes a port of an SCTP packet, and updates the CRC32c as `millrace::rewrite` says.
 void rewrite_sctp_port(End end, std::byte* packet, const Headers& headers, std::uint16_t port);
 
-/// Writes the identifier of an ICMP query, which has the same offset in both families.
+/// Writes the identifier of an ICMP query, which has the same offset in both families, and updates
+/// the checksum.
 void rewrite_icmp_identifier(std::byte* packet, const Headers& headers, std::uint16_t identifier);
 
 /// Stores `address` at `at`, and adds the change to `difference`.
@@ -62,8 +63,8 @@ inline void update_checksum(std::byte* at, const Difference& difference) {
 }
 
 /// Updates a transport checksum. A UDP checksum of 0 means none (RFC 768), and stays; UDP-Lite's
-/// must not be 0 (RFC 3828, 3.1). For both a result of 0 is written as all ones, the same number;
-/// DCCP has no such rule.
+/// must not be 0 (RFC 3828, 3.1). For UDP and UDP-Lite a result of 0 is written as all ones, which
+/// is the same number; the other protocols have no such rule.
 inline void update_transport_checksum(std::byte* at, std::uint8_t protocol,
                                       const Difference& difference) {
   const auto was = load<std::uint16_t>(at);
@@ -102,7 +103,7 @@ template <class K, bool source, bool destination>
   update_transport_checksum(payload + at, headers.protocol, difference);
 }
 
-/// Writes both ends, or an identifier.
+/// Writes both ends; in an ICMP query, the addresses and the identifier that differ.
 template <class K>
 void rewrite_both(std::byte* packet, const Headers& headers, const K& was, const K& is);
 
@@ -110,7 +111,8 @@ void rewrite_both(std::byte* packet, const Headers& headers, const K& was, const
 
 /// Rewrites a packet from the key `was` to the key `is`, of the same protocol: writes the ends or
 /// the identifier that differ. `headers` are the parser's for this packet with the verdict
-/// `tracked`; the family is `K`'s. No byte at or beyond `headers.l4_end` is read or written.
+/// `tracked`, or with `icmp_error` if only addresses differ; the family is `K`'s. No byte at or
+/// beyond `headers.l4_end` is read or written.
 ///
 /// The IPv4 header checksum and the checksum of TCP, UDP, UDP-Lite, DCCP, ICMPv6 and, for an
 /// identifier, ICMP are updated incrementally (RFC 1624, equation 3): a right one stays right, a
@@ -131,10 +133,10 @@ inline void rewrite(std::byte* packet, const Headers& headers, const K& was, con
 
 /// Lowers the MSS option of a SYN to `mss` bytes if it is larger, and updates the checksum.
 void clamp_mss(std::byte* packet, const Headers& headers, std::uint16_t mss);
-/// Lowers the MSS option of the packets in `has_mss`.
+/// Lowers the MSS option of each packet in `has_mss` to the packet's `mss`.
 void clamp_mss(Burst& burst);
 
-/// Clears the changes of a family's packets. To be called before functions serve a filed burst.
+/// Clears the changes of a family's packets. To be called before functions serve a burst.
 template <class K>
 void begin_serving(Burst& burst) {
   burst.lane<K>().changed.fill(0);

@@ -275,11 +275,11 @@ TYPED_TEST(Rewrite, SynsOfferNoLargerSegments) {
   const Bytes right = bytes({2, 4, 0x05, 0x78});
   EXPECT_EQ(clamped(large, kSyn), right);
   EXPECT_EQ(clamped(large, kSyn | kAck), right);
-  EXPECT_EQ(clamped(large, kAck), large) << "no offer";
+  EXPECT_EQ(clamped(large, kAck), large) << "only a SYN offers an MSS";
   EXPECT_EQ(clamped(bytes({1, 3, 3, 7}) + large, kSyn), bytes({1, 3, 3, 7}) + right);
   EXPECT_EQ(clamped(bytes({1}) + large + bytes({1, 1, 0}), kSyn),
             bytes({1}) + right + bytes({1, 1, 0}))
-      << "across two words";
+      << "the MSS lies in two checksum words";
   for (const Bytes& other : {bytes({2, 4, 0x05, 0x78}), bytes({2, 4, 0x02, 0x18}),
                              bytes({0, 2, 4, 9}), bytes({3, 0, 4, 9}), bytes({1, 1, 2, 4}),
                              bytes({1, 1, 1, 2}), bytes({2, 5, 9, 9}), bytes({2, 3, 9, 9})})

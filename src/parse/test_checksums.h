@@ -19,7 +19,7 @@ inline unsigned plain_sum(const std::byte* data, std::size_t size, unsigned sum)
   return sum;
 }
 
-/// Returns the packet with a right IPv4 header checksum. The checksum must be 0 before, and the
+/// Returns the packet with a right IPv4 header checksum. Its checksum field must be 0, and the
 /// header without options.
 inline Bytes summed(Bytes packet) {
   const unsigned sum = 0xffff - plain_sum(packet.data(), 20, 0);

@@ -30,7 +30,7 @@ struct CaptureFormat {
   bool needs_pcapng() const { return dlts.size() > 1 || beyond_2106; }
 };
 
-/// Seconds since 1970 that no longer fit into pcap's 32 bits: 2^32 and more.
+/// Least number of seconds since 1970 that does not fit into pcap's 32 bits.
 inline constexpr std::uint64_t kPcapSeconds = std::uint64_t{1} << 32;
 
 /// Returns how packets of libpcap's link type `dlt` begin. Errors: unreadable (millrace cannot read
@@ -59,7 +59,8 @@ class Capture {
 
   /// Reads the whole pcap or pcapng file `path`; `-` is standard input. A file that ends or breaks
   /// in the middle is read up to that point, and `loss` says so. Errors: unreadable (no such file,
-  /// not a capture, a link type that cannot be read), failed (no memory).
+  /// not a capture, a link type that cannot be read), failed (no memory, or more than
+  /// `kMaxPackets`).
   static Result<Capture> load(const std::string& path);
 
   /// Appends a packet of link type `format().dlts[link]`. `timestamp_ns` is since 1970, below 2^63.

@@ -73,7 +73,7 @@ class CaptureClock {
     std::int64_t ns;
   };
   struct Jump {
-    std::size_t at;  // number of the packet that jumps
+    std::size_t at;  // number of the packet that jumps, from 0
     std::uint64_t timestamp_ns;
     std::uint64_t latest_before;
     std::uint64_t latest_after;

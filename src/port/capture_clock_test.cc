@@ -19,7 +19,8 @@ CaptureClock clock_of(const std::vector<std::uint64_t>& seconds) {
   return clock;
 }
 
-/// Returns the clock's time at each packet, in seconds. Expects the last one to be the latest.
+/// Returns the clock's time at each packet, in seconds. Expects the last packet's time to be the
+/// clock's latest.
 std::vector<std::uint64_t> told(const std::vector<std::uint64_t>& seconds) {
   const CaptureClock clock = clock_of(seconds);
   std::vector<std::uint64_t> all;
@@ -42,7 +43,7 @@ TEST(CaptureClock, IsWhatTimestampsSay) {
   EXPECT_EQ(CaptureClock().latest_ns(), 0U);
 }
 
-// Rule 2.
+// Tests rule 2 of capture_clock.h.
 TEST(CaptureClock, GoesOnASecondAfterAStepBack) {
   EXPECT_EQ(told({100, 101, 50, 51, 52, 60}), (Times{100, 101, 101, 101, 102, 110}));
   // Two steps back in a row.
@@ -50,13 +51,13 @@ TEST(CaptureClock, GoesOnASecondAfterAStepBack) {
 }
 
 TEST(CaptureClock, StaysUntilTheClockHasCaughtUp) {
-  // Two sources, one of them late by 5 s: time follows the other.
+  // Two sources, one of them late by 5 s: time follows the source that is not late.
   EXPECT_EQ(told({100, 95, 101, 96, 102, 97, 103}), (Times{100, 100, 101, 101, 102, 102, 103}));
   EXPECT_TRUE(clock_of({100, 95, 101, 96, 102, 97, 103}).is_plain());
   EXPECT_EQ(told({100, 0, 101}), (Times{100, 100, 101}));
 }
 
-// Rule 1: out of order by less than a second, for any number of packets.
+// Tests rule 1: packets out of order by less than a second, any number of them.
 TEST(CaptureClock, StaysForPacketsOutOfOrder) {
   CaptureClock clock;
   for (std::uint64_t i = 1; i < 1000; ++i)
@@ -65,7 +66,7 @@ TEST(CaptureClock, StaysForPacketsOutOfOrder) {
   EXPECT_EQ(clock.steps(), "");
 }
 
-// Rule 3.
+// Tests rule 3.
 TEST(CaptureClock, PassesWhatItStepsAhead) {
   EXPECT_EQ(told({100, 100 + 9 * kDay, 101 + 9 * kDay, 105 + 9 * kDay}),
             (Times{100, 100 + 9 * kDay, 101 + 9 * kDay, 105 + 9 * kDay}));

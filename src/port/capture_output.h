@@ -30,16 +30,16 @@ class CaptureOutput {
     std::uint64_t order;  ///< position among the packets of all ports
     std::uint64_t timestamp_ns;
     std::uint32_t wire_length;
-    std::span<const std::byte> head;  ///< first captured bytes: copied if the packet has to wait
+    std::span<const std::byte> head;  ///< first captured bytes: need not stay valid after `write`
     std::span<const std::byte> tail;  ///< remaining captured bytes: must stay valid until `finish`
     unsigned link = 0;                ///< index of the packet's link type in `CaptureFormat::dlts`
   };
 
   CaptureOutput(CaptureWriter writer, unsigned ports);
 
-  /// Writes packets of that port, which must ascend by `order` and follow all that the port wrote
-  /// before. The port promises to write no packet below `complete_up_to` from now on. Blocks while
-  /// more than `kMostWaiting` of the port's packets wait for other ports.
+  /// Writes packets of `port`, which must ascend by `order` and follow all packets that the port
+  /// wrote before. The port promises to write no packet below `complete_up_to` from now on. Blocks
+  /// while more than `kMostWaiting` of the port's packets wait for other ports.
   void write(unsigned port, std::span<const Packet> packets, std::uint64_t complete_up_to);
   /// Ends the port: it writes nothing more.
   void end(unsigned port);

@@ -48,7 +48,7 @@ TEST_F(CaptureOutputTest, WaitsForWhoMayStillComeFirst) {
   const std::array early{packet(5), packet(15)};
   out.write(0, late, 21);
   out.write(1, early, 16);
-  out.write(1, {}, 30);  // port 1 promises nothing below 30
+  out.write(1, {}, 30);  // port 1 promises to write nothing below 30
   out.end(0);
   out.end(1);
   ASSERT_TRUE(out.finish().has_value());

@@ -70,8 +70,8 @@ struct CaptureWriter::State {
   std::vector<char> buffer;       // stdio's buffer; must outlive the file
   std::vector<std::byte> packet;  // head and tail joined
 
-  /// Closes the file. False: its last bytes could not be written. (pcap_dump_close calls the same
-  /// fclose, but returns nothing.)
+  /// Closes the file. False: its last bytes could not be written. (pcap_dump_close also calls
+  /// fclose, but does not return its result.)
   bool close() {
     if (file == nullptr) return true;
     return std::fclose(std::exchange(file, nullptr)) == 0;

@@ -3,8 +3,8 @@
 // DPDK (22.11) handles the events of a memif's other end, such as connect and disconnect, on its
 // interrupt thread. That thread unmaps rings and shared memory even while a worker receives or
 // sends by them. So the interrupt thread must wait, between hearing of an event and handling it,
-// until all workers are outside. The place to make it wait is its call of `epoll_wait`, which this
-// file defines for the whole process.
+// until no worker receives or sends by a memif. The place to make it wait is its call of
+// `epoll_wait`, which this file defines for the whole process.
 //
 // This file also defines `sendmsg`. If the other end disconnects before the driver has sent its
 // greeting, the driver closes a descriptor that the interrupt thread still waits for, and DPDK then

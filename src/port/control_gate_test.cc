@@ -36,7 +36,7 @@ TEST(ControlGate, WhatChangesDevicesWaitsForWhoIsInside) {
   EXPECT_FALSE(heard.done);
   heard.passage.leave();
   while (!heard.done) std::this_thread::yield();
-  EXPECT_FALSE(heard.could_enter) << "while something is being changed";
+  EXPECT_FALSE(heard.could_enter) << "a worker entered while an event was handled";
   while (!heard.passage.enter()) std::this_thread::yield();
   heard.passage.leave();
 }

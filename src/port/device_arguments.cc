@@ -11,7 +11,7 @@ namespace millrace {
 namespace {
 
 /// Returns the arguments for an AF_PACKET device. Its rings hold 512 to 4096 frames, so that a
-/// worker which sleeps for a while loses none.
+/// worker which sleeps for a short while loses none.
 std::string af_packet(const DeviceName& name, const DeviceNeeds& needs) {
   constexpr unsigned kHeaders = 128;  // the kernel's header before the frame, and a VLAN tag
   constexpr unsigned kFrames = 4096;

@@ -63,7 +63,7 @@ std::string_view wrong_memif(const DeviceName& name) {
   if (arguments.contains(",socket=")) return "names its socket twice";
   if (arguments.contains(",role=") && !arguments.contains(",role=client,") &&
       !arguments.contains(",role=server,"))
-    return "is neither role=client nor role=server";
+    return "has a role that is neither client nor server";
   return {};
 }
 

@@ -81,14 +81,15 @@ struct Devices::Impl {
     std::vector<Ethernet> ethernet;
     std::vector<SendQueue> send;  ///< one for each worker
     std::deque<std::mutex> locks;
-    std::deque<Passage> passages;                    ///< gates of a memif's queues
-    std::atomic<SteadyClock::rep> refuses_next = 0;  ///< time to try again; `kNever`: done
+    std::deque<Passage> passages;  ///< gates of a memif's queues
+    /// Time to try `refuse_large` again; `kNever`: done, or a worker is trying.
+    std::atomic<SteadyClock::rep> refuses_next = 0;
 
     void refuse_large();
   };
   struct Source {
     ReceiveQueue queue;
-    Device* may_get_large = nullptr;  ///< device of which packets may exceed the MTU
+    Device* may_get_large = nullptr;  ///< the device if its packets may exceed the MTU; else null
   };
 
   unsigned workers = 1;
@@ -109,9 +110,10 @@ struct Devices::Impl {
   void give_queues(Device& device);
 };
 
-/// Makes the other end send no packets above the MTU. Called only once such a packet has come,
-/// since it lowers the packet rate by a fourth. Any worker's thread, one at a time. Tried once a
-/// second until it succeeds: another program that is attached there may go away.
+/// Makes the other end of a veth pair send no packets above the MTU. Called only when such a packet
+/// has come, since the XDP program that does this lowers the packet rate by a fourth. Any worker's
+/// thread; one tries at a time. After a failure the next try is at least a second later: another
+/// XDP program that is attached there may have gone by then.
 void Devices::Impl::Device::refuse_large() {
   SteadyClock::rep next = refuses_next.load(std::memory_order_relaxed);
   if (next == kNever) return;
@@ -175,7 +177,7 @@ Result<void> Devices::Impl::probe_one(Device& device, const DriverArguments& arg
 }
 
 /// Makes the packet memory, on the largest pages available. A PCI device must be able to reach the
-/// memory, so with one it comes from EAL.
+/// memory, so with such a device the memory comes from EAL.
 Result<void> Devices::Impl::make_pool(bool has_pci) {
   unsigned count = kPacketsAQueue;
   unsigned mtu = 0;
@@ -226,8 +228,8 @@ Result<void> Devices::Impl::configure_one(Device& device, Ethernet& ethernet) {
           rte_eth_dev_configure(ethernet.id, ethernet.receive_queues, ethernet.send_queues, &conf);
       error != 0)
     return refused(name, "cannot be set up", -error);
-  // The MTU of a kernel's interface is the user's to set. Most virtual devices have none: errors do
-  // not matter.
+  // The MTU of a kernel's interface is the user's to set. Most virtual devices have no MTU to set:
+  // errors do not matter.
   if (!device.kernel)
     static_cast<void>(rte_eth_dev_set_mtu(ethernet.id, static_cast<std::uint16_t>(device.mtu)));
   std::uint16_t receive_descriptors =
@@ -375,7 +377,8 @@ Result<void> Devices::start() {
       const std::string name = to_string(device.settings.device);
       if (const int error = rte_eth_dev_start(ethernet.id); error != 0)
         return refused(name, "does not start", -error);
-      // For solicited-node multicast groups. Errors do not matter: not all devices can, or need to.
+      // The host needs the solicited-node multicast groups. Errors do not matter: some devices
+      // cannot do this, or need not.
       static_cast<void>(rte_eth_allmulticast_enable(ethernet.id));
     }
   }
@@ -385,7 +388,7 @@ Result<void> Devices::start() {
 void Devices::discard() {
   std::array<rte_mbuf*, Burst::kMax> packets;
   for (const auto& [source, may_get_large] : impl_->queues) {
-    // Bounded, as packets may come as fast as they are dropped.
+    // A bounded number of bursts, as packets may come as fast as they are dropped.
     for (unsigned bursts = 0; bursts < kPacketsAQueue / Burst::kMax; ++bursts) {
       const unsigned got = source.receive(packets);
       if (got == 0) break;

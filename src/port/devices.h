@@ -1,8 +1,9 @@
 // Network devices, driven by DPDK: where packets come from and go to when millrace runs live.
 //
 // One thread opens, starts and closes the devices; any thread may read statistics. One worker at a
-// time polls a receive queue, and only the worker of that number calls `transmit` with it. Packets
-// may pass between workers. No DPDK type shows here: a `Handle` is an `rte_mbuf*`.
+// time polls a receive queue, and only worker n calls `transmit`, `has_waiting` and `drain` with
+// the number n. Packets may pass between workers. No DPDK type shows here: a `Handle` is an
+// `rte_mbuf*`.
 #pragma once
 
 #include <array>
@@ -40,14 +41,14 @@ struct DeviceStatistics {
 
 class Devices {
  public:
-  /// Checks the kernel's interfaces, and starts DPDK, which then takes the PCI devices. `open`
-  /// begins with the same; call `prepare` to learn early whether `open` can succeed. Errors: as
-  /// `open`.
+  /// Checks the kernel's interfaces, taps and memifs' sockets, and starts DPDK, which then takes
+  /// the PCI devices. `open` begins with the same steps; call `prepare` to learn early whether
+  /// `open` can succeed. Errors: as `open`.
   static Result<void> prepare(std::span<const DeviceSettings> settings,
                               const std::vector<std::string>& eal_options);
   /// Opens all devices for `workers` workers, with packet memory for their queues. Errors:
-  /// unreadable (a device cannot be opened), failed (the driver refuses the device, or DPDK does
-  /// not start). The message names the device.
+  /// unreadable (a device cannot be opened), failed (a device is not ready or its driver refuses
+  /// it, there is no memory, or DPDK does not start). The message names the device at fault.
   static Result<std::unique_ptr<Devices>> open(std::span<const DeviceSettings> settings,
                                                unsigned workers,
                                                const std::vector<std::string>& eal_options);
@@ -70,7 +71,8 @@ class Devices {
   /// memif cannot show its socket).
   Result<void> start();
 
-  /// Drops the packets that have arrived so far. To be called before workers receive.
+  /// Drops the packets that have arrived so far, at most 8192 of each queue. To be called before
+  /// workers receive.
   void discard();
   /// Returns the settings to restore when this process, or one that takes over, ends: one element
   /// for each interface whose packets come through the kernel; a tap's is empty.
@@ -83,21 +85,22 @@ class Devices {
   /// Returns the number of receive queues of all devices. Queue n belongs to worker n % workers at
   /// first.
   unsigned receive_queues() const;
-  /// Registers the calling thread with DPDK. A worker's thread calls `join` before anything else
-  /// here.
+  /// Registers the calling thread with DPDK. A worker's thread calls `join` before any other
+  /// function of this class.
   static void join();
   static void leave();
-  /// Appends at most `most` packets of that queue to the burst, as far as there is room, and
-  /// returns their number. Writes `data`, `length`, `wire_length` and `handle`.
+  /// Appends at most `most` packets of `queue` to the burst, as far as there is room, and returns
+  /// their number. Writes `data`, `length`, `wire_length` and `handle`.
   unsigned receive(unsigned queue, Burst& burst, unsigned most);
-  /// Sends frames on their links, on each in the given order. Returns how many the devices did not
-  /// accept; those are freed.
+  /// Sends frames on their links, on each in the given order, or lets them wait (`has_waiting`).
+  /// Returns how many frames the devices did not accept, frames that had waited included; these
+  /// frames are freed.
   unsigned transmit(unsigned worker, std::span<const Outgoing> frames);
-  /// True if frames of that worker wait because another worker was using the send queue. Such
-  /// frames are sent by the next `transmit` or `drain`.
+  /// True if frames of `worker` wait because another worker was using the send queue. They are sent
+  /// by the next `transmit` that finds the queue free, or by `drain`.
   bool has_waiting(unsigned worker) const;
-  /// Sends the waiting frames; blocks while another worker uses the queue. Returns the same as
-  /// `transmit`.
+  /// Sends the waiting frames; blocks while another worker uses the queue. Returns how many of them
+  /// the devices did not accept; these are freed.
   unsigned drain(unsigned worker);
 
   /// Returns memory for a frame of `bytes`; handle 0 and data null if no memory is left, or if

@@ -117,8 +117,8 @@ constexpr std::array kOffloads{
 
 /// A setting that keeps the kernel's own stack from packets that are millrace's. An interface
 /// without an address still forwards packets that have a route, and receives packets for an address
-/// of any other interface. Strict reverse path filtering drops the latter unless replies would
-/// leave here (RFC 3704).
+/// of any other interface. Strict reverse path filtering drops packets for such an address unless
+/// replies would leave here (RFC 3704).
 struct Fence {
   std::string_view family;
   std::string_view setting;
@@ -137,13 +137,15 @@ constexpr std::array kFences{Fence{"ipv4", "forwarding", "0", "the kernel's forw
 
 Result<KernelInterface> KernelInterface::take(const std::string& name) {
   using enum Error::Kind;
-  const bool is_name = name.size() < IFNAMSIZ;  // a longer name would be cut, perhaps to another's
+  // A longer name would be cut, perhaps to another interface's name.
+  const bool is_name = name.size() < IFNAMSIZ;
   const auto flags = is_name ? ask(name, SIOCGIFFLAGS) : std::nullopt;
   if (!flags)
     return wrong("no interface is called " + name + ": there are " + names_of_all(), unreadable);
   if (const Socket raw(AF_PACKET, SOCK_RAW); raw.fd() < 0)
-    return wrong(name + ": this process may not read it: run as root, or give it CAP_NET_RAW",
-                 unreadable);
+    return wrong(
+        name + ": this process may not read the interface: run as root, or with CAP_NET_RAW",
+        unreadable);
   if ((flags->ifr_flags & IFF_LOOPBACK) != 0)
     return wrong(name +
                  " is this machine's loopback, which has no other end: use another interface");
@@ -152,7 +154,7 @@ Result<KernelInterface> KernelInterface::take(const std::string& name) {
   if (const auto addresses = addresses_of(name); !addresses.empty()) {
     return wrong(
         fmt::format("{0} has addresses that the kernel answers for ({1}): take them away "
-                    "(ip address flush dev {0}, which cuts off who is logged in by them; "
+                    "(ip address flush dev {0}, which ends logins over these addresses; "
                     "docs/one-card.md says how the port's kernel interface gets them), or "
                     "use another interface",
                     name, fmt::join(addresses, ", ")));
@@ -207,11 +209,11 @@ Result<void> KernelInterface::check_tap(const std::string& name) {
                  Error::Kind::unreadable);
   if (!has_net_admin() || ::access(kFile, R_OK | W_OK) != 0)
     return wrong(
-        "tap:" + name + ": this process may not make it: run as root, or give it CAP_NET_ADMIN",
+        "tap:" + name + ": this process may not make the tap: run as root, or with CAP_NET_ADMIN",
         Error::Kind::unreadable);
   if (mac_of(name) && driver_of(name) != "tun")
     return wrong(name + " exists, and is not an interface that millrace made: give another name, " +
-                 "or delete it (ip link delete " + name + ")");
+                 "or delete that interface (ip link delete " + name + ")");
   return {};
 }
 
@@ -262,7 +264,7 @@ std::string KernelInterface::fence() {
     note(write_setting(fence.file(name_), std::string(fence.value)), fence.what);
   if (left.empty()) return left;
   return name_ + ": this process may not turn off " + left +
-         ": run as root, or give it CAP_NET_ADMIN and a writable /proc/sys";
+         ": run as root, or with CAP_NET_ADMIN and a writable /proc/sys";
 }
 
 bool KernelInterface::refuse_large_packets() {
@@ -271,8 +273,8 @@ bool KernelInterface::refuse_large_packets() {
   return program_ >= 0;
 }
 
-/// Turns an offload off. False: this process may not. An interface that cannot change it counts as
-/// true.
+/// Turns an offload off. False: this process may not. Also true if the interface cannot change the
+/// offload.
 bool KernelInterface::turn_off(std::uint32_t get, std::uint32_t set) {
   ethtool_value value{.cmd = get, .data = 0};
   if (!ethtool(name_, value) || value.data == 0) return true;
@@ -282,7 +284,7 @@ bool KernelInterface::turn_off(std::uint32_t get, std::uint32_t set) {
   return true;
 }
 
-/// Writes a setting. False: this process may not. A kernel without the file counts as true.
+/// Writes a setting. False: this process may not. Also true if the kernel does not have the file.
 bool KernelInterface::write_setting(const std::string& file, const std::string& value) {
   std::string was;
   if (!(std::ifstream(file) >> was) || was == value) return true;

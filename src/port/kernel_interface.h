@@ -39,10 +39,10 @@ class KernelInterface {
   /// what to do.
   static Result<void> check_tap(const std::string& name);
 
-  /// Returns the addresses that the kernel has on any interface, without IPv6 link-local ones;
-  /// empty if there is no such interface.
+  /// Returns the kernel's addresses on the interface `name`, without IPv6 link-local ones; empty if
+  /// there is no such interface.
   static std::vector<std::string> addresses_of(const std::string& name);
-  /// Returns the MAC of any interface; none if there is no such interface.
+  /// Returns the MAC of the interface `name`; none if there is no such interface.
   static std::optional<Mac> mac_of(const std::string& name);
 
   KernelInterface(KernelInterface&& other) noexcept;
@@ -61,12 +61,12 @@ class KernelInterface {
   /// Turns off the interface's offloads, so that the kernel neither joins nor splits packets nor
   /// leaves checksums to hardware, and keeps the kernel's own stack from packets that come in here.
   /// An offload that the interface cannot change is not an error. Returns one line about what this
-  /// process may not do and the permission that it lacks; empty: nothing.
+  /// process may not do and the permission that it lacks; empty if it may do all of this.
   std::string fence();
   /// Makes the other end of a veth pair, possibly in another namespace, send no packets larger than
-  /// its MTU. The kernel enforces that limit once an XDP program is attached at this end; the
-  /// program attached here passes every packet. False: the kernel accepts no program now, but may
-  /// later.
+  /// the MTU; does nothing for other interfaces. The kernel enforces that limit once an XDP program
+  /// is attached at this end; the program attached here passes every packet. False: the kernel
+  /// accepts no program now, but may later.
   bool refuse_large_packets();
 
   /// Returns the settings that the destructor restores. If another process takes over the
@@ -86,7 +86,7 @@ class KernelInterface {
   Mac mac_;
   unsigned mtu_ = 0;
   unsigned queues_ = 1;
-  int program_ = -1;  // the attached XDP program
+  int program_ = -1;  // holds the XDP program attached; -1: none is
   std::vector<InterfaceSetting> was_;
 };
 

@@ -29,9 +29,9 @@ namespace millrace {
 /// kernel's queue while the worker's ring has no room.
 struct KernelSideStatistics {
   std::uint64_t given = 0;     ///< frames delivered to the kernel
-  std::uint64_t taken = 0;     ///< sent by the kernel
-  std::uint64_t full = 0;      ///< frames meant for the kernel, but there was no room
-  std::uint64_t too_long = 0;  ///< sent by the kernel, but longer than the port's MTU
+  std::uint64_t taken = 0;     ///< frames that the kernel sent
+  std::uint64_t full = 0;      ///< frames for the kernel for which there was no room
+  std::uint64_t too_long = 0;  ///< frames of the kernel above the port's MTU, dropped
   bool is_gone = false;        ///< the interface has been deleted
 };
 
@@ -56,7 +56,7 @@ class KernelSide {
   Result<void> start();
 
   /// Leaves the interfaces to another process: stops the thread, moves the frames that are still
-  /// queued to the workers, for 50 ms at most, and moves no frames afterwards.
+  /// queued in either direction, for 50 ms at most, and moves no frames afterwards.
   void leave();
   /// Returns the warnings of `KernelTap::doubts` for all links.
   std::vector<std::string> doubts() const;
@@ -70,9 +70,9 @@ class KernelSide {
   /// Returns the counters of a link that has an interface.
   KernelSideStatistics statistics(unsigned link) const;
 
-  /// @name Called by that worker only
+  /// @name Called only by the worker of the number `worker`
   /// @{
-  /// Hands the kernel a frame that came on a link which has an interface, and frees the frame
+  /// Hands the kernel a frame that came on a link which has an interface; the frame is freed
   /// afterwards. False: there is no room, and the caller keeps the frame.
   bool give(unsigned worker, Handle frame, unsigned link);
   /// Fills `frames` with frames that the kernel sends on this worker's share of the links, and
@@ -87,7 +87,7 @@ class KernelSide {
 
     KernelTap tap;
     PointerRing taken;       ///< ring to the worker that sends the kernel's frames
-    unsigned bytes;          ///< length of the longest frame
+    unsigned bytes;          ///< length of the longest frame that is taken
     Outgoing frame;          ///< memory for the next frame, or a frame that waits for room
     bool must_wait = false;  ///< true: the ring is full, or memory is short
     std::atomic<bool> is_gone = false;  ///< the interface has been deleted

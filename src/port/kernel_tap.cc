@@ -121,8 +121,8 @@ Result<KernelTap> KernelTap::open(const TapSettings& settings) {
     if (errno != EINVAL && errno != EBUSY) return failed(name, "cannot be made", errno);
     return std::unexpected(
         Error{name +
-              " exists, and is not an interface that millrace made: give kernel another name, "
-              "or delete it (ip link delete " +
+              " exists, and is not an interface that millrace made: give the port's `kernel` "
+              "another name, or delete that interface (ip link delete " +
               name + ")"});
   }
   // Detached until `start`: another millrace may still use the interface.
@@ -144,8 +144,8 @@ KernelTap::~KernelTap() {
 }
 
 Result<void> KernelTap::start() {
-  // Without promote_secondaries, deleting an address also deletes others of its network, and the
-  // last one all routes by the interface.
+  // Without promote_secondaries, deleting an address also deletes other addresses of its network,
+  // and deleting the last address deletes all routes by the interface.
   configure(name(), "ipv4", "promote_secondaries", "1");
   configure(name(), "ipv6", "addr_gen_mode", "0");  // the same link-local address as millrace
   configure(name(), "ipv6", "autoconf", "0");       // packets to SLAAC addresses would be routed
@@ -207,7 +207,7 @@ std::vector<std::string> KernelTap::doubts() const {
     for (const TapAddress& one : addresses) {
       if (std::ranges::count(has_, one.address, &TapAddress::address) == 0) continue;
       all.push_back(
-          fmt::format("{1} has {2} beside {0}, and the kernel may send by {1} what should "
+          fmt::format("{1} has {2}, as {0} has, and the kernel may send by {1} what should "
                       "go by {0}: ip address delete {2}/{3} dev {1}",
                       name(), its.data(), to_string(one.address), one.bits));
     }

@@ -45,16 +45,17 @@ class KernelTap {
   ~KernelTap();
 
   /// Sets the interface up, and begins to read what the kernel sends. If another millrace has the
-  /// interface too, it gets all of those frames before this call, and each of the two gets a part
-  /// afterwards. Errors: failed (the interface cannot be set up, or refuses an address, which the
-  /// message names).
+  /// interface, too, that millrace gets all frames of the kernel before this call, and each of the
+  /// two gets a part of them afterwards. Errors: failed (the interface cannot be set up, or refuses
+  /// an address, which the message names).
   Result<void> start();
   /// Gives the interface exactly these addresses, besides IPv6 link-local ones. Without an IPv6
   /// address, IPv6 is turned off there. Routes by the interface stay as long as one of its
   /// addresses stays. Does nothing if the interface has been deleted. Errors: failed (an address is
   /// refused).
   Result<void> set_addresses(std::span<const TapAddress> addresses);
-  /// Stops reading: frames of the kernel go to the other millrace that has the interface.
+  /// Stops reading: frames of the kernel go to another millrace that has the interface, if there is
+  /// one.
   void stop();
   /// Returns warnings, one a line, about other interfaces that have an address of this one.
   std::vector<std::string> doubts() const;
@@ -62,7 +63,7 @@ class KernelTap {
   /// Packets to these addresses do not reach the kernel. Any thread, but not during
   /// `set_addresses`.
   std::vector<std::string> foreign_addresses() const;
-  /// Sets the interface's carrier: whether the port's link is up.
+  /// Sets the interface's carrier to the state of the port's link.
   void set_carrier(bool is_up);
 
   const std::string& name() const { return settings_.name; }

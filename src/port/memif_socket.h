@@ -27,7 +27,7 @@ class MemifSockets {
   MemifSockets& operator=(const MemifSockets&) = delete;
   ~MemifSockets();
 
-  // All functions do nothing if the device is not a memif, or if the other end listens.
+  // `check` and `take` do nothing if the device is not a memif, or if the other end listens.
 
   /// Checks whether the socket can be made, regardless of a process that listens there now. Errors:
   /// failed (a file at the path is not a socket), unreadable (the path is too long, or nothing can

@@ -93,7 +93,7 @@ constexpr std::size_t kLeastAround = 16;
 
 void read(std::string bytes) {
   if (bytes.empty()) return;
-  // Exactly as large as the input, so that the address sanitizer finds reads beyond it.
+  // The file is exactly as large as the input, so that the address sanitizer finds reads beyond it.
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(
       ::fmemopen(bytes.data(), bytes.size(), "rb"), std::fclose);
   PcapngReader reader(file.get());

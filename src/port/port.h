@@ -26,8 +26,8 @@ class Port {
   /// Fills `size`, `now`, `data`, `length`, `wire_length` and `handle`. The burst must be empty,
   /// and may stay empty while time passes. False: the end.
   virtual bool receive(Burst& burst) = 0;
-  /// May take packets of another worker out of the burst. To be called after the burst's keys have
-  /// been filed, and before lookups.
+  /// May take out of the burst packets that another worker serves, give packets a verdict, and
+  /// remove keys from the lanes. To be called for a parsed burst, before lookups.
   virtual void filed(Burst&, const Steering&) {}
   /// May give packets without a connection a verdict, and returns a bit for each packet that gets
   /// one: no function sees these packets. To be called after connections have been looked up.
@@ -36,7 +36,7 @@ class Port {
   /// Returns the bits of the packets that do go out, and may change verdicts.
   virtual std::uint64_t route(Burst&, std::uint64_t forward) { return forward; }
   /// Sends the packets with their bit in `forward` set (bit i for packet i), in order; frees the
-  /// memory of the others.
+  /// memory of the other packets, except those that `route` gave away.
   virtual void send(const Burst& burst, std::uint64_t forward) = 0;
   /// Sends the RST if the port can make packets. To be called between two bursts.
   virtual void tell(const Reset<KeyV4>&) {}

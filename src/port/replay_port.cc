@@ -162,7 +162,8 @@ std::uint64_t ReplayPort::ms_at(std::uint64_t time_ns, std::uint64_t loop) const
   return ms - ms % options_.step_ms;
 }
 
-/// Returns the time of the whole capture's latest packet, in ms; this port's may be earlier.
+/// Returns the time of the whole capture's latest packet, in ms; this port's latest packet may be
+/// earlier.
 std::uint64_t ReplayPort::end_ms() const {
   return ms_at(capture_->clock().latest_ns(), options_.loops - 1);
 }

@@ -31,7 +31,7 @@ enum class Clock : std::uint8_t {
 struct ReplayOptions {
   /// Packets a burst, 1 to 64. Larger bursts hide more memory latency.
   unsigned burst = 32;
-  /// Number of times that the capture is replayed, 1 or more. Each loop has the same connections
+  /// Number of times that the capture is replayed, 1 or more. Each loop brings the same packets
   /// again, and advances time by the capture's span and one average gap.
   std::uint32_t loops = 1;
   Clock clock = Clock::capture;
@@ -69,7 +69,7 @@ class ReplayPort final : public Port {
 
   /// Makes a port. `output` may be null; otherwise it must outlive the port. Without `part` the
   /// port replays the whole capture, alone. Errors: usage (options out of their ranges, or so many
-  /// loops that times, where they matter, exceed 64 bits; the message names all of them).
+  /// loops that times, where they matter, exceed 64 bits; the message names every fault).
   static Result<ReplayPort> create(const Capture& capture, const ReplayOptions& options,
                                    CaptureOutput* output = nullptr,
                                    std::optional<CapturePart> part = std::nullopt);
@@ -127,7 +127,7 @@ class ReplayPort final : public Port {
   std::vector<std::byte> gathered_bytes_;
   std::unique_ptr<Slot[]> slots_;
   LinkType link_type_;       // link type of the last received burst
-  unsigned ring_ = 0;        // number of the next burst's slots
+  unsigned ring_ = 0;        // which of the `in_flight` groups of slots the next burst gets
   std::size_t next_ = 0;     // next packet, below `size()`
   std::uint64_t period_ns_;  // advance of time in one loop
   std::uint32_t loop_;

@@ -12,12 +12,12 @@
 
 namespace millrace {
 
-/// Names and numbers. Characters that DPDK does not allow in a name become '_', and only the first
-/// 256 elements are used.
+/// Names and numbers. Characters that DPDK does not allow in a name become '_', names are cut to 63
+/// characters, and only the first 256 elements are used.
 using TelemetryTable = std::vector<std::pair<std::string, std::uint64_t>>;
 
-/// Answers telemetry commands; a process must have one object at a time. DPDK's environment must
-/// run, with telemetry.
+/// Answers telemetry commands; a process must have at most one object at a time. DPDK's environment
+/// must run, with telemetry.
 class Telemetry {
  public:
   struct Command {

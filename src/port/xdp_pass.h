@@ -13,8 +13,8 @@ namespace millrace {
 /// this process may not use it.
 int attached_xdp_pass(unsigned interface);
 
-/// Attaches the program in the interface's driver, or finds the one that is attached. Returns a
-/// descriptor as `attached_xdp_pass` does; -1 if the kernel refuses the program.
+/// Attaches the program in the interface's driver, or finds one that a millrace has attached.
+/// Returns a descriptor as `attached_xdp_pass` does; -1 if the kernel refuses the program.
 int attach_xdp_pass(unsigned interface);
 
 }  // namespace millrace
