@@ -40,7 +40,7 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-/// Turns of each combination in a round.
+/// Most turns of each combination in a round.
 constexpr unsigned kTurns = 3;
 /// Time of a turn in each round and in the final, in milliseconds.
 constexpr std::array<double, kRounds + 1> kTimed{15, 40, 100, 200};
@@ -48,14 +48,15 @@ constexpr std::size_t kFinalists = 5;
 constexpr unsigned kFinalsLeast = 5;
 /// Share of the search's time after which no second or third turns begin, for each round.
 constexpr std::array<double, kRounds> kShare{0.45, 0.6, 0.75};
-/// Time beyond `AdviceOptions::seconds` in which turns may begin that are always measured.
+/// Time beyond `AdviceOptions::seconds` in which a round's first turns, and the first
+/// `kFinalsLeast` of the final, may still begin.
 constexpr std::chrono::seconds kGrace{8};
 /// Combinations that lead after the exhaustive measurement are measured again, in this many times
 /// as many turns.
 constexpr unsigned kLeadersTurns = 2;
 
-/// Times after which no optional turn begins (`further`), and no other turn either, except that of
-/// the first combination (`anything`).
+/// Times after which no second or later turns begin (`further`), and no turn at all, except the
+/// first combination's (`anything`).
 struct Until {
   SteadyClock::time_point further = SteadyClock::time_point::max();
   SteadyClock::time_point anything = SteadyClock::time_point::max();
@@ -118,7 +119,7 @@ void sum_up(std::vector<Candidate*>& round, unsigned number) {
 
 enum class Turns : std::uint8_t {
   done,
-  late,   ///< time was up before each combination had its first turn
+  late,   ///< time was up before each combination had its first turn in this round
   ended,  ///< `progress` ended the search
 };
 
@@ -161,8 +162,8 @@ void keep_finalists(std::vector<Candidate*>& still, unsigned workers) {
   still.erase(others, still.end());
 }
 
-/// Ends a round: combinations that failed, or are too slow, leave `still`. `late`: some
-/// combinations had no turn. Errors (failed): no combination works.
+/// Ends a round: combinations that failed, or are too slow, leave `still`. `late`: time was up
+/// before some combinations had a turn. Errors (failed): no combination works.
 Result<void> end_round(Candidates& candidates, unsigned number, bool late, unsigned workers) {
   auto& still = candidates.still;
   for (Candidate* const candidate : still) {

@@ -33,14 +33,14 @@ struct Combination {
 /// returns only those with sharing `sharded`.
 std::vector<Combination> combinations(unsigned workers);
 
-/// Returns the default combination of a configuration that names none (`sharing_of`).
-/// `is_kernels`: the ports are interfaces of the kernel.
+/// Returns the combination of a configuration that names no schemes (`sharing_of`). `is_kernels`:
+/// the ports are interfaces of the kernel.
 Combination usual(unsigned workers, bool is_kernels);
 
 struct AdviceOptions : Settings {
   unsigned workers = 1;
-  /// Time for the whole search, reading the capture not included; 0 to 3600. One turn in each round
-  /// and five in the final are measured even if this takes up to eight seconds longer.
+  /// Time for the whole search, reading the capture not included; 0 to 3600. The first turn of each
+  /// round, and the first five of the final, may begin up to eight seconds later.
   double seconds = 60;
   unsigned burst = 32;  ///< packets a burst
 };
@@ -51,7 +51,7 @@ inline constexpr unsigned kRounds = 3;
 /// Measurements of one combination, from the last round in which it took part.
 struct Tried {
   Combination combination;
-  unsigned round = 1;    ///< from 1; `kRounds + 1`: a finalist
+  unsigned round = 1;    ///< number of that round, from 1; `kRounds + 1`: the final
   Spread ns_per_packet;  ///< on one core
   double mostly = 0;     ///< upper quartile of its turns, in nanoseconds a packet
   double behind = 0;     ///< excess over the time of the round's best: 0.1 is a tenth more
@@ -78,21 +78,25 @@ struct Advice {
   /// part, the latest first, and within a round by time; failed ones come last. Empty if `progress`
   /// ended the search before the end of the first round.
   std::vector<Tried> tried;
-  /// The fastest combination, if the difference to `usual` is within the spread of its turns.
-  /// `usual` is then recommended.
+  /// The fastest combination, if the default (`usual`) is recommended instead, since it is not
+  /// measurably slower (`is_told_apart`). None: the recommended combination is the fastest.
   std::optional<Combination> no_faster;
   /// The combination recommended for interfaces of the kernel, where workers share their tables
-  /// because any queue may get a connection's packets. Only with several workers.
+  /// because any queue may get a connection's packets. None with one worker, or if no combination
+  /// that shares tables works.
   std::optional<Tried> shared;
-  unsigned late_in = 0;   ///< round cut short for lack of time; 0: none, `kRounds + 1`: the final
+  /// Round in which time was up before each combination had a turn; 0: none, `kRounds + 1`: the
+  /// final.
+  unsigned late_in = 0;
   bool complete = false;  ///< false: `progress` ended the search
 
   const Tried& best() const { return tried.front(); }
 };
 
-/// Searches for the fastest combination. Starts `options.workers` threads, which have ended when
-/// the function returns. `capture` is only read; `progress` is called on the calling thread. Errors
-/// (failed): a capture without connections, no combination that works, no memory.
+/// Searches for the fastest combination. Starts up to `options.workers` threads at a time, which
+/// have ended when the function returns. `capture` is only read; `progress` is called on the
+/// calling thread. Errors (failed): a capture without connections, no combination that works, no
+/// memory.
 Result<Advice> run_advice(const Capture& capture, const AdviceOptions& options,
                           const Progress& progress);
 
@@ -101,7 +105,7 @@ Result<Advice> run_advice(const Capture& capture, const AdviceOptions& options,
 /// one, are measured again, in twice as many turns.
 struct Exhausted {
   Advice advice;
-  std::vector<Tried> all;  ///< combinations measured again (`round` 2), then the rest; by time
+  std::vector<Tried> all;  ///< combinations measured again (`round` 2), then the rest; each by time
   bool complete = false;
 
   /// Returns the advised combination's place in `all`.

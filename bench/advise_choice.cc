@@ -19,8 +19,8 @@ bool is_told_apart(const Tried& one, const Tried& first) {
   return ns > (1 + kMargin[first.round - 1]) * first.ns_per_packet.median;
 }
 
-/// Returns the first combination of `tried` for which `may` returns true; `usual` instead, unless
-/// `usual` is measurably slower. `tried` must be sorted, the fastest first.
+/// Returns the first combination of `tried` for which `may` returns true; `usual` instead, if it is
+/// in `tried` and not told apart from that first one. `tried` must be sorted, the fastest first.
 template <class May>
 std::vector<Tried>::iterator recommended(std::vector<Tried>& tried, const Combination& usual,
                                          May may) {

@@ -40,7 +40,7 @@ double tracked_by(const WorkerCounters& counters) {
 }
 /// Share of the search's time for the first turns of all combinations.
 constexpr double kFirstTurns = 0.3;
-/// Least number of packets in a pass.
+/// Least number of packets to which a capture is shortened.
 constexpr std::size_t kPacketsLeast = 100'000;
 
 }  // namespace
@@ -173,16 +173,21 @@ Result<void> Trials::run(Candidate& candidate, double ms) {
   tried.pages = std::max(v4.pages, v6.pages);
   const WorkerCounters counters = workers->counters();
   if (const std::uint64_t refused = counters.refused.value(); refused > 0)
-    tried.failed = fmt::format("refused {} connections although the table promises room", refused);
+    tried.failed =
+        fmt::format("found no room for {} new connections, although it promises room", refused);
   const auto falls_short = [loops](double packets, double once) {
     return packets < kServedLeast * once * loops;
   };
   if (falls_short(static_cast<double>(served_by(counters)), served_once_))
     tried.failed =
-        fmt::format("served {} packets of {:.0f}", served_by(counters), served_once_ * loops);
+        fmt::format("served {} packets; race serves {:.0f}, and {:.0f} % of that number are needed",
+                    served_by(counters), served_once_ * loops, 100 * kServedLeast);
   else if (falls_short(tracked_by(counters), tracked_once_))
-    tried.failed = fmt::format("served {:.0f} packets of {:.0f} through an entry",
-                               tracked_by(counters), tracked_once_ * loops);
+    tried.failed = fmt::format(
+        "served {:.0f} packets through an entry; race serves {:.0f} so, and {:.0f} % of that "
+        "number "
+        "are needed",
+        tracked_by(counters), tracked_once_ * loops, 100 * kServedLeast);
   return {};
 }
 

@@ -38,16 +38,17 @@ class Trials {
   Result<void> run(Candidate& candidate, double ms);
 
  private:
-  /// Shortens a long capture to its first packets, so that there is time for a turn of each of
-  /// `combinations`. Errors (failed): no memory, or no thread.
+  /// Shortens a long capture to its first packets, so that there is time for a turn of each
+  /// combination; `combinations` is their number. Errors (failed): no memory, or no thread.
   Result<void> shorten(double combinations);
-  /// Notes how many packets `race` served: every other combination should serve nearly as many.
+  /// Notes how many packets `race` served, from `counters` of `kPasses` passes: every other
+  /// combination should serve nearly as many.
   void take_for_right(const WorkerCounters& counters);
   Result<TimedRun> pass(Workers& workers);
   Result<Workers> make(const Combination& combination) const;
-  /// Finds the capacities with which every connection gets an entry: doubles them from their
-  /// present values, up to `kRoomMost` times the number of workers, or until memory is short.
-  /// Returns the counters of `kPasses` passes with the capacities that it found. Errors (failed):
+  /// Finds capacities with which every connection gets an entry: doubles the present ones until all
+  /// do, they have grown by `kRoomMost` times the number of workers, or memory is short. Returns
+  /// the counters of `kPasses` passes with the capacities that it found. Errors (failed):
   /// no memory for the first capacities, or no thread.
   Result<WorkerCounters> find_room();
 

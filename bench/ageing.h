@@ -1,10 +1,11 @@
 // The question: what does each ageing scheme cost at each interval, and how close to their timeout
 // does it end idle connections?
 //
-// The traffic is campus traffic at a steady rate, in simulated time, so that every contender ends
-// the same connections. Each repetition runs `none` and all other contenders in turn. The cost of
-// ageing is the difference to `none` in the same repetition: everything that ageing adds to a
-// packet's way, its effect on caches included. Conversations last a quarter of the timeout at most,
+// The traffic is campus traffic at a steady rate, in simulated time, so that with every contender
+// the same connections become idle. Each repetition runs `none` and all other contenders in turn.
+// The cost of ageing is the difference to `none` with as many workers in the same repetition:
+// everything that ageing adds to a packet's way, its effect on caches included. Conversations last
+// a quarter of the timeout at most,
 // so that hardly any connection expires between two of its packets: the cost of opening it again
 // would not be the ageing scheme's.
 #pragma once
@@ -48,10 +49,10 @@ struct AgeingResult {
   /// than six repetitions it is their whole range.
   Spread confidence;
   Percentiles burst_us;
-  /// Connections that are live although their timeout has passed, as a share of those that should
-  /// be live; average over the run.
+  /// Live connections beyond the number with exact timeouts, as a share of that number; of averages
+  /// over the run, and 0 if there are fewer.
   double kept_too_long = 0;
-  /// Connections opened in excess of those that exact timeouts open: they had expired too soon.
+  /// Connections opened beyond the number with exact timeouts: so many had expired too soon.
   std::uint64_t ended_too_soon = 0;
   std::uint64_t timed_out = 0;
   Pages pages = Pages::huge;

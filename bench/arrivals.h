@@ -19,7 +19,8 @@ class ArrivalQueue {
       : offered_(offered), ns_each_(ns_each), room_(room), runs_(room) {}
 
   /// Adds the packets that arrive until `ns` after the first packet; none if an earlier call had a
-  /// later time. Counts packets taken out since that call as gone before any of these arrives.
+  /// later time. Counts packets taken out since the previous call as gone before any added packet
+  /// arrives.
   void arrive(double ns) {
     const auto by_then = static_cast<std::uint64_t>(std::max(ns, 0.0) / ns_each_) + 1;
     const std::uint64_t came = std::max(std::min(by_then, offered_), arrived_) - arrived_;

@@ -1,10 +1,11 @@
 // A table as a contender in a benchmark: the operations that are timed, each over a whole stream of
 // keys, in bursts, as in a worker.
 //
-// All contenders get the same keys, the same hash, the same kind of pages and the same pipeline
-// with three bursts in flight: two are prefetched while the third is served, and the pipeline does
-// not drain between bursts. If `find` compares keys in records, the records are prefetched before
-// `find`, otherwise after it, for the update. Bursts of 1 have no pipeline: hash, find, update.
+// All contenders get the same keys and the same hash, ask for the same kind of pages, and have the
+// same pipeline with three bursts in flight: two are prefetched while the third is served, and the
+// pipeline does not drain between bursts. If `find` compares keys in records, the records are
+// prefetched before `find`, otherwise after it, for the update. Bursts of 1 have no pipeline: hash,
+// find, update.
 #pragma once
 
 #include <cstddef>
@@ -19,13 +20,13 @@
 
 namespace millrace::bench {
 
-/// The mix of operations of a connection table in use. The keys of a burst of lookups that are not
-/// found are inserted; then as many keys of `leaving` are erased.
+/// The mix of operations of a connection table in use. Keys of a burst of lookups that are not
+/// found are inserted; as many keys of `leaving` are erased during the next burst.
 template <class K>
 struct Mix {
   std::vector<K> lookups;
   std::vector<K> leaving;
-  /// Number of keys of `leaving` erased so far, after each kStep `lookups`.
+  /// Number of keys of `leaving` that are to be erased for the first kStep, 2 * kStep, ... lookups.
   std::vector<std::uint32_t> left_after;
   static constexpr unsigned kStep = 16;
 };
@@ -55,8 +56,8 @@ class Contender {
   virtual std::size_t churn(std::span<const K> leaving, std::span<const K> coming) = 0;
   /// Runs the mix. Returns how many keys were touched and how many inserted.
   virtual std::pair<std::size_t, std::size_t> mix(const Mix<K>& mix) = 0;
-  /// Inserts the keys one by one; before each insertion erases a key of `leaving`, untimed. Returns
-  /// the nanoseconds of each insertion, without the cost of reading the clock.
+  /// Inserts the keys `coming` one by one; before each insertion erases a key of `leaving`,
+  /// untimed. Returns the nanoseconds of each insertion, without the cost of reading the clock.
   virtual std::vector<float> insertion_ns(std::span<const K> coming,
                                           std::span<const K> leaving) = 0;
   /// Returns the ids of the keys, in the order of the keys.

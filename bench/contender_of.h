@@ -79,7 +79,7 @@ class ContenderOf final : public Contender<K> {
     std::size_t looked_up = 0;
     std::size_t served = 0;
     std::size_t left = 0;
-    std::array<Flight, 3> leaving;  // bursts to erase, one burst behind the lookups
+    std::array<Flight, 3> leaving;  // keys to erase; erased one burst behind the lookups
     const auto approach_both = [&](Flight& f) {
       if constexpr (Table::kKeyInRecord) {
         approach_to_open(f);
@@ -152,7 +152,7 @@ class ContenderOf final : public Contender<K> {
     std::span<ConnId> found() { return std::span(ids).first(keys.size()); }
   };
 
-  /// State as large as the one that a connection tracker keeps behind the header.
+  /// The state that each packet updates, as in a connection tracker, behind the record's header.
   struct State {
     std::uint32_t packets;
     std::uint32_t bytes;

@@ -1,4 +1,5 @@
-// Makes the contender at one place of the list. Each contender is compiled as a source of its own.
+// Makes the entrant at one place of the list of contenders. Each is compiled as a source of its
+// own.
 #pragma once
 
 #include <cstddef>

@@ -77,7 +77,8 @@ class Run {
   /// Waits until every port has received all its packets twice, so that each connection is open and
   /// has been looked up again. Returns false after ten minutes, or if the run has ended.
   bool warm();
-  /// Moves shards until all workers have the same load, for about `kMostLevelling` at most.
+  /// Moves shards to make the workers' loads equal: until the leveller has found nothing to move
+  /// three times in a row, or for about `kMostLevelling`.
   void level();
   /// Measures the throughput of a slice. If `moves`, shards move meanwhile without a pause.
   void measure(bool moves, Samples& samples);
@@ -85,8 +86,8 @@ class Run {
   void offer(double mpps);
   /// Measures the latency of a slice. If `moves`, shards move meanwhile without a pause.
   void measure_latency(bool moves, Samples& samples);
-  /// Appends the durations of the moves since the last call. Must be called only while no move is
-  /// under way.
+  /// Appends the durations of the moves that have ended since the previous call. Must be called
+  /// only while no move is under way.
   void add_moves(std::vector<float>& ms) {
     ms.insert(ms.end(), mover_->took_ms().begin() + told_, mover_->took_ms().end());
     told_ = static_cast<std::ptrdiff_t>(mover_->took_ms().size());
@@ -229,7 +230,7 @@ void Run::stop_moving() {
 
 void Run::offer(double mpps) {
   pacing_.set_ns_each(mpps > 0 ? 1000 / mpps : 0);
-  // Waits until packets that arrived before are served.
+  // Gives the workers time to serve the packets that arrived before.
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
 }
 
@@ -258,7 +259,8 @@ void Run::measure(bool moves, Samples& samples) {
   std::uint64_t sum = 0;
   std::uint64_t most = 0;
   double took = 0;
-  // Other programs may have the processors for a whole slice: then it says nothing.
+  // If other programs have the processors for a whole slice, no packet is served: then the slice is
+  // measured again.
   do {
     const auto before = served();
     const auto start = SteadyClock::now();
@@ -339,7 +341,8 @@ Result<void> measure_both(const LevelOptions& options, const Capture& capture, P
   auto run = Run::create(options, capture);
   if (!run) return std::unexpected(run.error());
   if (!(*run)->warm())
-    return std::unexpected(Error{"workers did not serve all packets twice in ten minutes"});
+    return std::unexpected(
+        Error{"not every packet was received twice within ten minutes, or a worker ended early"});
   if (profile == Profile::uniform) {
     measure_even(**run, options, samples);
   } else {
@@ -379,8 +382,8 @@ LevelLatency latency_of(LevelPackets packets, const LatencySamples& samples) {
   return latency;
 }
 
-/// Adds the latency that was measured at a given rate. Adds nothing for a kind of packets of which
-/// none was measured, for example because workers got no processor.
+/// Adds the latency that was measured at a given rate. Leaves out a kind of packets if no packet of
+/// that kind was measured, for example because workers got no processor.
 void add_latency(const SamplesOf& samples, LevelReport& report) {
   const Samples& moving = samples.at(LevelCase::moving);
   const auto add = [&report](LevelPackets packets, const LatencySamples& of_these) {

@@ -2,11 +2,11 @@
 // throughput of an even load once their skewed load is levelled?
 //
 // Each worker's queue gets a fixed part of the connections, by another hash than the shards', as
-// from a network card that does not know the shards: with N workers a share of (N - 1) / N of a
-// worker's packets belongs to other workers, and passes through rings. Packets are served over and
-// over, as fast as workers receive them; a port receives no more while 256 of its packets are on
-// their way, so that no ring runs full. Latency is measured at a constant rate, below the
-// throughput: a closed loop would wait for itself.
+// from a network card that does not know the shards: with N workers a share of about (N - 1) / N of
+// the packets in a queue belongs to other workers, and passes through rings. Packets are served
+// over and over, as fast as workers receive them; a port receives no more while 256 of its packets
+// are on their way, so that no ring runs full. Latency is measured at a constant rate, a share of
+// the throughput: a closed loop would wait for itself.
 //
 // The loads of many workers are simulated besides (level_simulation.h).
 #pragma once
@@ -31,7 +31,7 @@ enum class LevelCase : std::uint8_t {
   even,      ///< all connections have equally many packets; nothing moves
   moving,    ///< the load of `even`; shards drawn at random move without a pause
   skewed,    ///< three connections have half of the packets; nothing moves
-  levelled,  ///< the load of `skewed`, after shards have moved so that workers' loads are equal
+  levelled,  ///< the load of `skewed`, after shards have moved to make workers' loads equal
 };
 std::string_view to_string(LevelCase of);
 
@@ -41,21 +41,21 @@ struct LevelOptions : Settings {
   std::uint64_t live = 1'000'000;  ///< connections
   unsigned shards = 512;
   unsigned burst = 32;
-  double seconds = 1;  ///< length of each measurement
+  double seconds = 1;  ///< length of each case's measurement in a repetition
   /// Rate at which latency is measured, as a share of the workers' throughput with an even load.
   double offered = 0.3;
-  SimulationOptions simulation;  ///< without its `seed` and `shards`: those of `LevelOptions` count
+  SimulationOptions simulation;  ///< its `seed` and `shards` are replaced by the ones above
 };
 
 struct LevelResult {
   LevelCase of = LevelCase::even;
   Spread mpps;     ///< throughput of all workers together, by slice
   Spread of_even;  ///< `mpps` divided by that of the even case, slice by slice
-  Spread busiest;  ///< the busiest worker's packets divided by the mean, by slice
-  // The following figures are of all repetitions together; 0 where nothing moves.
+  Spread busiest;  ///< the busiest worker's packets divided by the workers' mean, by slice
+  // Moves of all repetitions; 0, or empty, except in the case `moving`.
   std::uint64_t moves = 0;
   double connections_per_move = 0;
-  Percentiles move_ms;  ///< duration of a move, until the last worker's marker has come
+  Percentiles move_ms;  ///< duration of a move: 50 %, 99 % and 100 %
 };
 
 /// Kinds of packets of an even load, while packets arrive at a given rate.
@@ -90,8 +90,9 @@ struct LevelReport {
   bool complete = false;  ///< false: `progress` ended the measurement
 };
 
-/// Measures all cases in turn, then simulates many workers. Errors (failed): no memory; workers
-/// that are too slow; a packet that was dropped; or a connection that was not opened once and kept.
+/// Measures all cases, then simulates many workers. Errors (failed): no memory; packets that were
+/// not all received twice in ten minutes; a packet that was dropped; or a connection that was not
+/// opened once and kept.
 Result<LevelReport> run_level(const LevelOptions& options, const Progress& progress);
 
 }  // namespace millrace::bench

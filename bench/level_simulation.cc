@@ -19,7 +19,7 @@ namespace {
 
 constexpr unsigned kStepsASecond = 10;  // 100 ms each, the default of `level_interval_ms`
 // The first `kSettled` of `kSeconds` seconds of traffic do not count. No connection lasts longer
-// than that: from then on as many end as begin.
+// than `kSettled` seconds: afterwards about as many connections end as begin.
 constexpr unsigned kSeconds = 30;
 constexpr unsigned kSettled = 10;
 constexpr std::uint64_t kPacketsAConnection = 20;
@@ -58,7 +58,7 @@ class Steps {
   std::vector<double> bytes_;
 };
 
-/// Collects packets until they fill a burst, then adds them to `Steps`, each by its shard.
+/// Collects packets until they fill a burst, then counts them in `Steps`, each for its shard.
 class Filing {
  public:
   Filing(Steps& steps, const millrace::Spread& spread, const Indirection& indirection)
@@ -105,7 +105,7 @@ class Filing {
   std::array<unsigned, Burst::kMax> step_;
 };
 
-/// Returns the steps of the traffic once as many connections end as begin; no steps if `progress`
+/// Returns the steps of the traffic after its first `kSettled` seconds; no steps if `progress`
 /// ended the run.
 Result<Steps> steps_of(const SimulationOptions& options, Profile profile,
                        const Progress& progress) {
@@ -152,7 +152,7 @@ ImbalanceResult imbalance_of(const SimulationOptions& options, Profile profile, 
   std::vector<double> bytes_percent;
   std::vector<double> packets(workers);
   std::vector<double> bytes(workers);
-  // The first second does not count: shards have never been levelled before.
+  // The first second does not count: until then no shard has been moved to level the load.
   const auto is_counted = [](unsigned step) { return step >= kStepsASecond; };
   unsigned moves = 0;
   for (unsigned n = 0; n < steps.count(); ++n) {
@@ -182,7 +182,7 @@ std::vector<ScalingResult> scaling_of(const SimulationOptions& options, const St
   // Seconds at the initial load that do not count: all workers are in use at first.
   constexpr unsigned kLeadIn = 40;
   constexpr unsigned kScalingSeconds = 70;
-  constexpr double kCapacity = 1e6 / kStepsASecond;  // of a worker: a million packets a second
+  constexpr double kCapacity = 1e6 / kStepsASecond;  // a worker's, in packets a step
   SimulatedWorkers simulated({.workers = SimulationOptions::kScaling,
                               .shards = options.shards,
                               .levelling = Levelling::as_needed,

@@ -29,7 +29,7 @@ struct SimulationOptions {
   static constexpr unsigned kScaling = 15;  ///< workers for the changing load, as in RSS++'s figure
 };
 
-/// Imbalance in each second of `workers` workers that serve one kind of traffic at a constant rate.
+/// Imbalance of `workers` workers that serve one kind of traffic; the spreads are over seconds.
 struct ImbalanceResult {
   Profile traffic = Profile::campus;
   Levelling levelling = Levelling::none;
@@ -43,7 +43,7 @@ struct ImbalanceResult {
 struct ScalingResult {
   unsigned second = 0;
   double load = 0;      ///< at the second's beginning, in capacities of one worker
-  unsigned in_use = 0;  ///< workers that have shards at the second's end
+  unsigned in_use = 0;  ///< workers that have shards in the second's last step
   double lost = 0;      ///< share of packets lost, mean of the second's steps
   unsigned moves = 0;
 };

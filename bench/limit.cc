@@ -60,7 +60,7 @@ std::uint64_t use(const Lines& lines, std::uint64_t random) {
 
 template <Access kIndex, Access kRecords, int kKind>
 double run(const Lines& index, const Lines& records, std::size_t distance) {
-  // Each run draws new lines, so that no cache has them from the last run.
+  // Each run draws new lines, so that no cache has its lines from the last run.
   static std::uint64_t base = 0;
   const std::uint64_t first = base += 2 * kFetches;
   std::uint64_t sum = 0;

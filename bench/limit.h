@@ -3,7 +3,7 @@
 // The cost of an operation on a table has a lower bound: the operation must fetch at least one line
 // of the index and one of the records. The bound is measured by the fastest loop over such lines
 // that we know: the addresses are computed without memory accesses and prefetched a fixed distance
-// ahead. The result is the best of several distances and all kinds of prefetch.
+// ahead. The result is the least time of several distances and all kinds of prefetch.
 #pragma once
 
 #include <cstddef>
@@ -33,8 +33,8 @@ Pages pages_under(std::size_t largest_bytes, Pages obtained);
 
 class Limit {
  public:
-  /// Maps an index and records of these sizes, the most from which can be fetched. Errors (failed):
-  /// not enough memory.
+  /// Maps an index and records of these sizes; later calls fetch from a part of each. Errors
+  /// (failed): not enough memory.
   static Result<Limit> create(std::size_t index_bytes, std::size_t record_bytes, Pages pages);
 
   /// Returns nanoseconds for one access to each memory, with many accesses in flight.

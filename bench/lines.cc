@@ -169,8 +169,8 @@ Result<void> SteppedTable::fill() {
   if (found != table_->size()) return wrong("keys found", found, table_->size());
   const std::size_t refused = work_.second.size() - found;
   if (refused > work_.second.size() / 100)
-    return wrong("keys refused below the promised capacity, more than one in a hundred", refused,
-                 0);
+    return wrong("keys refused below the promised capacity, which are more than one in a hundred",
+                 refused, 0);
   return {};
 }
 
@@ -180,7 +180,7 @@ Result<void> SteppedTable::look_up(std::string_view operation, Call call, std::s
     const std::size_t at = stream * Workload<Key>::kStream + i;
     const std::size_t expected = present_[work_.hit_of[at]] ? 1 : 0;
     if (const auto found = kind(work_.hits[at]); found != expected)
-      return wrong(operation, found, expected);
+      return wrong(fmt::format("keys found by {}", operation), found, expected);
   }
   add(operation, kind);
   return {};
@@ -189,7 +189,8 @@ Result<void> SteppedTable::look_up(std::string_view operation, Call call, std::s
 Result<void> SteppedTable::miss() {
   Kind kind(stepper_, *table_, &Table::find);
   for (std::size_t i = 0; i < steps(); ++i) {
-    if (const auto found = kind(work_.misses[i]); found != 0) return wrong("miss", found, 0);
+    if (const auto found = kind(work_.misses[i]); found != 0)
+      return wrong("keys found by miss", found, 0);
   }
   add("miss", kind);
   return {};
@@ -205,14 +206,14 @@ Result<void> SteppedTable::change() {
   for (std::size_t i = 0; i < steps(); ++i) {
     const std::size_t expected = present_[i] ? 1 : 0;
     if (const auto erased = erase(leaving[i]); erased != expected)
-      return wrong("delete", erased, expected);
+      return wrong("keys erased by delete", erased, expected);
     in += insert(coming[i]);
   }
   if (const auto found = table_->find(leaving, 32); found != 0)
     return wrong("erased keys found", found, 0);
   if (const auto found = table_->find(coming, 32); found != in)
     return wrong("inserted keys found", found, in);
-  if (in + steps() / 100 < steps()) return wrong("insert", in, steps());
+  if (in + steps() / 100 < steps()) return wrong("keys inserted", in, steps());
   add("insert", insert);
   add("delete", erase);
   return {};
@@ -251,8 +252,9 @@ class Experiment {
     const auto* work = workload(at.where.live(*at.entrant));
     if (work->third.size() <= options_.operations) {
       return std::unexpected(Error{
-          fmt::format("--operations {}: {} entries allow {}: ask for fewer, or for more --bits",
-                      options_.operations, work->second.size(), work->third.size() - 1),
+          fmt::format(
+              "--operations {}: {} entries allow at most {}: ask for fewer, or for more --bits",
+              options_.operations, work->second.size(), work->third.size() - 1),
           Error::Kind::usage});
     }
     SteppedTable table(stepper_, *at.entrant, options_, at.where, *work);

@@ -68,9 +68,9 @@ struct LinesReport {
 };
 
 /// Measures every table. From then on `malloc` maps large pieces in this process. Errors: usage if
-/// no table is left to measure, or if there are more operations than a quarter of the entries;
-/// failed if single-stepping does not work (see `Stepper`), memory is short, or a table's results
-/// differ from the reference's.
+/// no table promises any of the loads, or if `operations` is not below a quarter of the entries;
+/// failed if single-stepping does not work (see `Stepper`), no table can be made, memory is short,
+/// or a table's results differ from the reference's.
 Result<LinesReport> run_lines(const LinesOptions& options, const Progress& progress);
 
 }  // namespace millrace::bench

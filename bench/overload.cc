@@ -43,8 +43,8 @@ struct Contender {
   auto operator<=>(const Contender&) const = default;
 };
 
-/// Returns the contenders of one table and number of workers. Those with room for all come first,
-/// because the others are compared with them.
+/// Returns the contenders of one table and number of workers. Tables with room for all connections
+/// come first, because the other contenders are compared with them.
 std::vector<Contender> contenders_of(const OverloadOptions& options, const std::string& table,
                                      unsigned workers) {
   std::vector<Contender> all;
@@ -63,7 +63,7 @@ struct Samples {
   std::vector<double> mpps;
   std::vector<double> ns_per_packet;
   std::vector<double> relative_rate;
-  PolicyResult last;  ///< the last repetition's, without spreads
+  PolicyResult last;  ///< figures of the last repetition; its spreads are not set
 };
 
 /// A worker's line, and the port that makes its packets.
@@ -71,7 +71,7 @@ struct Post {
   std::unique_ptr<Balance> balance;
   std::unique_ptr<Line> line;
   std::unique_ptr<OverloadPort> port;
-  double ns = 0;  ///< time of the line in the last act
+  double ns = 0;  ///< the line's time in the last act, without the port's
 };
 
 class Experiment {
@@ -148,8 +148,8 @@ LineConfig Experiment::line_of(const Contender& contender, const Crowd& crowd) c
           .evicts = contender.policy == "evict"};
 }
 
-/// Makes a line and a port for each worker, on the worker's thread, so that their memory is near
-/// the worker's processor.
+/// Makes a line and a port for each worker, on the processor on which the worker will run, so that
+/// their memory is near.
 Result<std::vector<Post>> Experiment::man(const Contender& contender, const Crowd& crowd) const {
   const BalanceConfig config = balance_config(contender.policy);
   const auto plan = Balance::plan(config, contender.workers);

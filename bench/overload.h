@@ -2,15 +2,17 @@
 // and of new connections, by policy and table, on one worker and on several?
 //
 // First, connections are established up to four fifths of the capacity, or fewer if fewer are
-// offered in all. Then their packets go on in both directions while new connections begin, evenly
-// in between: nine in ten are SYNs with a forged source address, one in ten is from a client that
-// completes its handshake and sends a request. Ports make all packets and judge what the line sends
-// (overload_port.h); the ports' own time is not counted. To show what overload costs, the same
-// connections also pass tables with room for all of them, in the same repetition.
+// offered in all. Then their packets go on in both directions while the other connections begin,
+// evenly between these packets: nine in ten are SYNs with a forged source address, one in ten is
+// from a client that completes its handshake and sends a request. A worker's port makes the packets
+// of the worker's clients and judges what the worker's line sends (overload_port.h); the port's own
+// time is not counted. To show what overload costs, the same connections also pass tables with room
+// for all of them, in the same repetition.
 //
-// Each of several workers has its own table and the clients that the default spread assigns to it:
-// unequal numbers. If the tables are exactly equal parts of the capacity, some are therefore full
-// before the others, as in the KTH study of flow classification (2021), figure 5.6.
+// Each worker has a table of its own, for the clients that the default spread assigns to the
+// worker. With several workers the numbers of clients are unequal: if the tables are exactly equal
+// parts of the capacity, some are full before the others, as in the KTH study of flow
+// classification (2021), figure 5.6.
 #pragma once
 
 #include <cstdint>
@@ -46,30 +48,31 @@ struct PolicyResult {
   std::string table;
   unsigned workers = 0;
   std::string division;
-  unsigned offered_percent = 0;  ///< connections, established ones too, in % of the capacity
+  unsigned offered_percent = 0;  ///< all connections, in % of the capacity
   std::uint64_t established = 0;
   std::uint64_t packets = 0;  ///< all packets of the measured part
-  /// Share of established connections' packets that were sent to their backend or, for replies,
-  /// from the virtual address.
+  /// Share of the packets due on established connections that were sent with the right address: to
+  /// the client's backend or, for replies, from the virtual address.
   double established_goodput = 0;
   std::uint64_t misdirected = 0;  ///< packets sent to or from a wrong address
   std::uint64_t begun = 0;        ///< new connections of genuine clients: a tenth of the new ones
-  double new_served = 0;          ///< share of `begun` with all packets sent, to one backend
-  double new_refused = 0;         ///< share of new connections, forged too, that got no entry
-  /// Share of due packets that were sent with the right address. Due are the packets that
-  /// established connections and genuine clients have to send.
+  /// Share of `begun` with all packets sent, to one backend; 1 if no connection began.
+  double new_served = 0;
+  double new_refused = 0;  ///< share of new connections, forged too, that got no entry
+  /// Share of the packets due that were sent with the right address. Packets are due on established
+  /// connections and on the new connections of genuine clients, from both ends.
   double goodput = 0;
-  /// Connections with entries when the first connection found no room, as a share of the capacity;
-  /// assumes that all workers are equally fast. None: every connection found room.
+  /// Connections that got entries and began before the first one that found a table full, as a
+  /// share of the capacity; assumes that all workers are equally fast. None: each found room.
   std::optional<double> first_refused_load;
   Spread mpps;             ///< all workers together
   Spread ns_per_packet;    ///< all packets, on one core
-  Spread relative_rate;    ///< packets a second, divided by those with room for all
+  Spread relative_rate;    ///< `mpps`, divided by the `mpps` of tables with room for all
   std::uint64_t live = 0;  ///< connections at the end
   std::uint64_t evicted = 0;
-  std::uint64_t refused = 0;        ///< packets of connections without room
+  std::uint64_t refused = 0;        ///< packets that got no entry because the table was full
   std::uint64_t refused_early = 0;  ///< part of `refused`: the table was below its capacity
-  std::uint64_t over_budget = 0;    ///< packets beyond the limit of half-open connections
+  std::uint64_t over_budget = 0;    ///< packets that got no entry: too many are half open
 };
 
 struct OverloadReport {
@@ -79,12 +82,12 @@ struct OverloadReport {
 
 /// Returns the policies: the values that the configuration key `when_full` may have.
 std::vector<std::string> overload_policies();
-/// Returns the ways in which several workers divide the capacity. `room`: as in `Workers`, with so
-/// much spare room for each that together they hold the capacity although their shares are unequal.
-/// `even`: exactly equal parts.
+/// Returns the ways in which several workers divide the capacity. `room`: each gets so much more
+/// than an equal part, as in `Workers`, that all together hold the capacity although their numbers
+/// of clients are unequal. `even`: exactly equal parts.
 std::vector<std::string> overload_divisions();
 
-/// Measures every contender. Errors (failed): no memory, or no thread.
+/// Measures every contender. Errors (failed): no memory, or a thread could not be started.
 Result<OverloadReport> run_overload(const OverloadOptions& options, const Progress& progress);
 
 }  // namespace millrace::bench

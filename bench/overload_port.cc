@@ -12,9 +12,11 @@ namespace {
 
 constexpr std::uint8_t kBackends = 8;
 constexpr std::uint16_t kPort = 80;
-constexpr unsigned kPacketsEstablished = 4;  // packets of an established client in Act::overload
-constexpr unsigned kPacketsNew = 5;          // packets of a client that begins in Act::overload
-constexpr unsigned kLater = 256;             // moments between two steps of one client
+// Packets of a client and its backend in Act::overload: of an established client, and of one that
+// begins then.
+constexpr unsigned kPacketsEstablished = 4;
+constexpr unsigned kPacketsNew = 5;
+constexpr unsigned kLater = 256;  // moments from the sending of a packet to the client's next one
 
 // Addresses as in src/traffic. The first server's address is the service's; the next ones are the
 // backends'.
@@ -122,8 +124,8 @@ void OverloadPort::send(const Burst& burst, std::uint64_t forward) {
   own_ns_ += clock_->ns_since(start);
 }
 
-/// Adds the next packet to the burst, or lets a moment pass. Returns false if no client is left to
-/// begin and no packet is due.
+/// Adds the next packet to the burst. Adds none if the next packet is of a refused client, or if
+/// moments must be skipped until a packet is due. Returns false if there is nothing to add or skip.
 bool OverloadPort::next(Burst& burst) {
   if (!due_.empty() && due_.front().at <= moment_) {
     const Due due = due_.front();
@@ -141,7 +143,7 @@ bool OverloadPort::next(Burst& burst) {
   if (sent_established_ < all) {
     const std::uint64_t at = sent_established_++;
     const std::uint64_t n = at % established_;
-    // A client that was refused when it began sends no more.
+    // Neither a client that was refused when it began nor its backend sends any more.
     if (backend_[n] != 0) add(burst, n, at / established_ % 2 == 0 ? Step::question : Step::answer);
     return true;
   }

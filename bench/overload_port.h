@@ -5,7 +5,7 @@
 // port. While the worker runs only that worker uses the port; results may be read afterwards.
 //
 // Clients are numbered in the order in which they begin. A client is *genuine* if it sends more
-// than its SYN; every other client is a SYN with a forged address.
+// than its SYN; every other client is only a SYN with a forged address.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@ namespace millrace::bench {
 /// Returns the service to which all clients connect.
 ServiceSpec<AddressV4> played_service();
 
-/// Counts of clients. Those that become established have the lowest numbers; then follow the
+/// Counts of clients. Clients that become established have the lowest numbers; then follow the
 /// clients that begin later (`others`), of which every tenth is genuine.
 struct Crowd {
   std::uint64_t established = 0;
@@ -48,23 +48,24 @@ std::vector<std::vector<std::uint32_t>> clients_by_worker(const Crowd& crowd,
                                                           const millrace::Spread& spread,
                                                           unsigned workers);
 
-/// Results of one or several ports for `Act::overload`; `misdirected` counts both acts.
+/// Results of one or several ports for `Act::overload`; `misdirected` and `first_refused` are of
+/// both acts.
 struct Judgement {
   std::uint64_t packets = 0;  ///< all packets of clients and backends
   std::uint64_t misdirected = 0;
-  // `due`: packets that established connections, or all genuine clients, have to send; packets that
-  // were not even made, because earlier ones were refused, count, too. `good`: due packets that the
-  // line sent with the right address.
+  // `due`: packets that the established clients (or all genuine clients) and their backends have to
+  // send. Packets that were not even made, because an earlier one of their connection was lost or
+  // misdirected, count, too. `good`: due packets that the line sent with the right address.
   std::uint64_t established_due = 0;
   std::uint64_t established_good = 0;
   std::uint64_t genuine_due = 0;
   std::uint64_t genuine_good = 0;
   // Clients that began in `Act::overload`.
   std::uint64_t others = 0;
-  std::uint64_t without_entry = 0;  ///< clients that never got an entry
+  std::uint64_t without_entry = 0;  ///< all clients that never got an entry
   std::uint64_t clients = 0;        ///< genuine clients
   std::uint64_t served = 0;         ///< genuine clients without a lost or misdirected packet
-  std::optional<std::uint64_t> first_refused;  ///< number of the first client without room
+  std::optional<std::uint64_t> first_refused;  ///< number of the first client that found no room
 
   /// Adds another port's results.
   void add(const Judgement& more);
@@ -78,11 +79,11 @@ class OverloadPort final : public Port {
   };
   enum class Act : std::uint8_t {
     opening,   ///< only handshakes of clients that become established
-    overload,  ///< packets of established clients, while the later ones begin
+    overload,  ///< packets of established clients, while the later clients begin
   };
 
-  /// `clients` are the worker's, from `clients_by_worker`; `counters` are those of the line that
-  /// uses the port. `clock` and `counters` must outlive the port.
+  /// `clients` has the numbers of the worker's clients, from `clients_by_worker`; `counters` are
+  /// the counters of the line that uses the port. `clock` and `counters` must outlive the port.
   OverloadPort(const CycleClock& clock, const Crowd& crowd, std::vector<std::uint32_t> clients,
                const Pace& pace, const WorkerCounters& counters);
 
@@ -109,7 +110,7 @@ class OverloadPort final : public Port {
   static bool is_from_backend(Step step) { return step == Step::syn_ack || step == Step::answer; }
   // From here on `client` and `n` are a client's place in `clients_`.
   struct Due {
-    std::uint64_t at;  // moment
+    std::uint64_t at;  // moment from which the packet is due
     std::uint64_t client;
     Step step;
   };
@@ -124,22 +125,26 @@ class OverloadPort final : public Port {
   const CycleClock* clock_;
   Crowd crowd_;
   std::vector<std::uint32_t> clients_;  // the clients' numbers
-  std::uint64_t established_;           // how many of them become established
+  std::uint64_t established_;           // number of `clients_` that become established
   Pace pace_;
   const WorkerCounters* counters_;
   std::vector<std::uint8_t> backend_;  // by client; 0: none yet
   std::vector<bool> wrong_;            // by client: a packet was lost or misdirected
-  std::vector<bool> has_entry_;        // has or had an entry
+  std::vector<bool> has_entry_;        // by client: has or had an entry
   Act act_ = Act::opening;
-  std::uint64_t sent_established_ = 0;  // packets, and those that refused clients leave out
-  std::uint64_t begun_ = 0;             // clients that have begun
-  std::deque<Due> due_;                 // empty between two acts
-  std::uint64_t moment_ = 0;            // packets so far, and skipped moments without a packet
+  // Packets of established clients and their backends so far, counting the packets that refused
+  // clients do not send.
+  std::uint64_t sent_established_ = 0;
+  std::uint64_t begun_ = 0;  // clients that have begun
+  std::deque<Due> due_;      // empty between two acts
+  // The port's time: each packet takes a moment. If nothing is due, the moments until the next
+  // packet is due are skipped.
+  std::uint64_t moment_ = 0;
   std::uint64_t in_flight_ = 0;
   FrameBuilder builder_;
   std::array<std::array<FrameBytes, Burst::kMax>, kBurstsInFlight + 1> frames_;
   std::size_t frames_in_flight_ = 0;
-  std::uint64_t asked_ = 0;  // packets that the line could have received so far
+  std::uint64_t asked_ = 0;  // packets that the line could have received, in full bursts
   double own_ns_ = 0;
   std::uint64_t packets_ = 0;
   std::uint64_t good_established_ = 0;

@@ -14,8 +14,8 @@
 namespace millrace::bench {
 namespace {
 
-/// Stands in for a line. Sends packets to the first backend, and replies with the service's
-/// address, unless the test chooses otherwise.
+/// Stands in for a line. Sends clients' packets to the first backend, unless the test chooses
+/// otherwise, and backends' packets from the service's address.
 class Relay {
  public:
   enum class Does : std::uint8_t { right, refuse, misdirect };
@@ -79,7 +79,7 @@ std::vector<std::uint32_t> everybody(const Crowd& crowd) {
   return all;
 }
 
-/// Returns the client's number. Below 65,000 it is also the number of the client's host.
+/// Returns the client's number, which must be below 65,000: it is the number of the client's host.
 unsigned number_of(const KeyV4& client) {
   return client.source.bytes[2] * 256U + client.source.bytes[3] - 1;
 }

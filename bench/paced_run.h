@@ -12,7 +12,7 @@
 namespace millrace::bench {
 
 struct OfferedLoad {
-  double mpps = 1;  ///< for all workers together, divided as the packets of their parts
+  double mpps = 1;  ///< for all workers together; each gets a rate in proportion to its part
   double seconds = 1;
   unsigned queue = 1024;  ///< packets that may wait for a worker
   unsigned burst = 32;
@@ -20,7 +20,7 @@ struct OfferedLoad {
 
 struct PacedRun {
   std::uint64_t offered = 0;  ///< packets that arrived
-  std::uint64_t lost = 0;     ///< packets that found the queue full
+  std::uint64_t lost = 0;     ///< packets that found their worker's queue full
   std::uint64_t taken = 0;    ///< packets that workers received
   double mpps = 0;            ///< forwarded by all workers together
   double waiting = 0;         ///< share of the workers' time spent waiting for each other

@@ -14,7 +14,7 @@ namespace millrace::bench {
 class Pacing {
  public:
   static constexpr unsigned kNone = UINT_MAX;
-  /// Packets that may wait at a port.
+  /// Packets that may wait at each port.
   static constexpr unsigned kQueue = 4096;
 
   explicit Pacing(unsigned slices) : slices_(slices) {}
@@ -28,7 +28,7 @@ class Pacing {
   void record(unsigned slice) { slice_.store(slice, std::memory_order_relaxed); }
   unsigned slice() const { return slice_.load(std::memory_order_relaxed); }
   unsigned slices() const { return slices_; }
-  /// Returns the time since this object was made. Any thread may call it.
+  /// Returns the time in ns since this object was made. Any thread may call it.
   double now_ns() const {
     return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start_)
         .count();

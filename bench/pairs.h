@@ -25,9 +25,9 @@ inline std::vector<std::string> tables_among(std::vector<std::string> tables,
 
 /// Returns the error for a benchmark in which no table goes with any sharing scheme.
 inline std::unexpected<Error> none_go_together() {
-  return std::unexpected(
-      Error{"none of these sharing schemes goes with any of these tables: see docs/sharing.md",
-            Error::Kind::usage});
+  return std::unexpected(Error{
+      "none of the chosen sharing schemes goes with any of the chosen tables: see docs/sharing.md",
+      Error::Kind::usage});
 }
 
 }  // namespace millrace::bench

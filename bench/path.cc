@@ -263,9 +263,10 @@ std::uint64_t packets_with(Verdict verdict, const Line& line) {
   return line.counters().verdict[static_cast<std::size_t>(verdict)].value();
 }
 
-/// Gives uniform traffic a new order of connections for the next pass of all contenders. In the
-/// order in which connections were opened their records lie side by side in memory, which no
-/// network's traffic would follow. Campus traffic keeps its order.
+/// Gives uniform traffic a new order of connections for the next pass of all contenders. Records of
+/// connections that were opened one after another lie side by side in memory: in the old order
+/// passes would read memory in sequence, as no network's traffic does. Campus traffic keeps its
+/// order.
 Result<void> Contest::reorder() {
   if (traffic_ != Profile::uniform) return {};
   ++orders_;
@@ -275,8 +276,8 @@ Result<void> Contest::reorder() {
   return {};
 }
 
-/// Opens the connections, and passes a second packet of each, which changes the connection's state.
-/// Then compares the contenders.
+/// Passes the capture twice, which opens the connections and passes a second packet of each: that
+/// packet changes the connection's state. Then compares the contenders.
 Result<void> Contest::warm() {
   constexpr std::uint64_t kPasses = 2;
   for (std::uint64_t n = 0; n < kPasses; ++n) {
@@ -290,8 +291,9 @@ Result<void> Contest::warm() {
   return compare(kPasses);
 }
 
-/// Checks that all contenders had the same keys, that those that track opened the same connections,
-/// and that the stateless one forwarded every packet.
+/// Checks that every contender, except the line that measures its stages, has handled every packet,
+/// that the two contenders that track have the same number of connections, and that the stateless
+/// one forwarded every packet.
 Result<void> Contest::compare(std::uint64_t passes) const {
   const std::uint64_t packets = passes * capture_.size();
   const std::uint64_t tracked = packets_with(Verdict::tracked, *whole_);
@@ -301,8 +303,9 @@ Result<void> Contest::compare(std::uint64_t passes) const {
       stateless != packets || stateless_->counters().out.value() != packets ||
       touch_->live() != live) {
     return std::unexpected(Error{fmt::format(
-        "contenders disagree on {} packets: {} parsed, {} touched, {} tracked, {} stateless; "
-        "connections: {} touched, {} tracked",
+        "the contenders' counts differ: of {} packets, which each contender must handle, {} were "
+        "parsed, {} touched, {} tracked, {} served stateless; of connections, which must be as "
+        "many for both, the touch has {} and the tracking line {}",
         packets, parse_.keys, touch_->touched(), tracked, stateless, touch_->live(), live)});
   }
   return {};

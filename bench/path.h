@@ -28,12 +28,13 @@ struct PathResult {
   Profile traffic = Profile::uniform;
   std::uint64_t live = 0;     ///< connections in the tables during the measurement
   std::uint64_t packets = 0;  ///< packets in each timed pass
-  Pages pages = Pages::huge;  ///< pages that the tables got
+  Pages pages = Pages::huge;  ///< kind of pages that the line's IPv4 table got
   Spread parse;               ///< receive and parse alone
   Spread touch;               ///< receive, parse, and find and update each record in `race`
   Spread stateless;           ///< the load balancer's line without entries, by Maglev alone
   Spread whole;               ///< the load balancer's line
-  /// Stages of the line, with the cost of reading the clock. Only for tables `race` and `chained`.
+  /// Stages of the line, with the cost of reading the clock; none for tables other than `race` and
+  /// `chained`.
   std::vector<std::pair<std::string_view, Spread>> stages;
 };
 

@@ -232,7 +232,7 @@ class Experiment {
   std::array<PartSamples, kPartNames.size()> part_samples_;
   std::map<Contender, ModelSamples> samples_;
   std::map<unsigned, std::vector<CapturePart>> parts_;  // by number of workers
-  std::optional<std::uint64_t> opened_;                 // connections, by the first contender
+  std::optional<std::uint64_t> opened_;  // connections that the first contender opened
   Pages pages_ = Pages::huge;
 };
 
@@ -279,7 +279,8 @@ Result<double> Experiment::measure_parts() {
   if (auto ok = check({What::parts}, *workers); !ok) return std::unexpected(ok.error());
   if (port.spread_packets() != packets())
     return std::unexpected(
-        Error{fmt::format("{} packets were spread of {}", port.spread_packets(), packets())});
+        Error{fmt::format("{} packets were spread: each of {} packets must be spread once",
+                          port.spread_packets(), packets())});
   Lap rest = all;
   const auto take = [&](Part part, std::uint64_t ticks) {
     const auto its = static_cast<double>(ticks);
@@ -328,7 +329,7 @@ Result<double> Experiment::measure_model(const Contender& contender) {
   return note(contender, *workers, reading);
 }
 
-/// Checks that every contender opened the same connections and served every packet.
+/// Checks that the contender opened as many connections as the first one and served every packet.
 Result<void> Experiment::check(const Contender& contender, const Workers& workers) {
   const WorkerCounters counters = workers.counters();
   pages_ = std::max(pages_, workers.report_v4().pages);
@@ -337,10 +338,12 @@ Result<void> Experiment::check(const Contender& contender, const Workers& worker
   if (counters.in.value() == packets() && served == packets() && counters.refused.value() == 0 &&
       counters.opened.value() == *opened_)
     return {};
-  return std::unexpected(Error{fmt::format(
-      "{}: received {} packets and served {} of {}, refused {}; opened {} connections of {}",
-      title(contender), counters.in.value(), served, packets(), counters.refused.value(),
-      counters.opened.value(), *opened_)});
+  return std::unexpected(Error{
+      fmt::format("{}: of {} packets received {}, served {} and refused {}: all must be served, "
+                  "none refused; opened {} connections, the first contender {}: these must "
+                  "be equal",
+                  title(contender), packets(), counters.in.value(), served,
+                  counters.refused.value(), counters.opened.value(), *opened_)});
 }
 
 void Experiment::note(Part part, const Lap& lap, double of_packets) {

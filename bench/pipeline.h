@@ -47,7 +47,7 @@ struct PipelineResult {
   std::string_view model;
   unsigned workers = 0;
   unsigned threads = 0;             ///< workers and the reader
-  double predicted_mpps = 0;        ///< from the parts' medians, if each thread has a processor
+  double predicted_mpps = 0;        ///< from the parts' medians, as if each thread had a processor
   std::optional<Spread> mpps;       ///< none: not measured
   std::optional<Spread> reader_ns;  ///< the reader's time for a packet, without waiting
   std::optional<Spread> worker_ns;  ///< a worker's time for a packet, without waiting

@@ -15,8 +15,8 @@ struct StageTimes {
   double application = 0;  ///< T_AP: a worker's work
 };
 
-/// Returns the number of workers that together take as long for a packet as the reader. For the
-/// times of DHash's Table III this is 7.4.
+/// Returns the number of workers, with a fraction, that together pass as many packets as the
+/// reader. For the times of DHash's Table III this is 7.4.
 inline double workers_in_balance(const StageTimes& times) {
   return (times.application + times.ring) / (times.input + times.ring);
 }

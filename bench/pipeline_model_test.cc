@@ -5,7 +5,8 @@
 namespace millrace::bench {
 namespace {
 
-// DHash, Table III, in cycles: Pcap 35 and LB 30, FIFO 50, L3 100 and TCP 700.
+// DHash's Table III, in cycles: input is Pcap 35 and LB 30, the ring is FIFO 50, the application is
+// L3 100 and TCP 700.
 constexpr StageTimes kDhash{.input = 65, .ring = 50, .application = 800};
 
 TEST(PipelineModel, DhashIsInBalanceWithSevenAndABit) {

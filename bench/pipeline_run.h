@@ -68,6 +68,7 @@ class ParsedPort final : public Port {
   enum class Fed : std::uint8_t { burst, full, end };
   /// Receives a burst from the source, parses it and passes it to the worker. If `kBursts` bursts
   /// wait for the worker, returns `full` instead. Otherwise ends `waiting` before it receives.
+  /// Returns `end` if the source is at its end, or the worker receives no more.
   Fed feed(std::optional<detail::Backoff>& waiting);
   /// Marks the end: no more bursts will follow.
   void end() { ended_.store(true, std::memory_order_release); }

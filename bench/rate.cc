@@ -119,7 +119,7 @@ Result<void> check(const Contender& contender, const PacedRun& run, const Worker
     return {};
   return std::unexpected(Error{
       fmt::format("{}: of {} packets the queues lost {} and passed on {}; lines received {}, "
-                  "served {}, sent {}",
+                  "served {}, sent {}: each packet must be lost or sent",
                   contender.name(), run.offered, run.lost, run.taken, in, served, forwarded)});
 }
 
@@ -220,9 +220,10 @@ Result<void> Experiment::open(const Contender& contender, Workers& workers) {
   if (!pass) return std::unexpected(pass.error());
   const WorkerCounters counters = workers.counters();
   if (counters.opened.value() == options_.live && served_by(counters) == capture_.size()) return {};
-  return std::unexpected(Error{
-      fmt::format("{}: opened {} of {} connections, served {} of {} packets", contender.name(),
-                  counters.opened.value(), options_.live, served_by(counters), capture_.size())});
+  return std::unexpected(Error{fmt::format(
+      "{}: opened {} of {} connections, served {} of {} packets: all must be opened and served",
+      contender.name(), counters.opened.value(), options_.live, served_by(counters),
+      capture_.size())});
 }
 
 void Experiment::add(Samples& samples, const PacedRun& run) {

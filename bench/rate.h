@@ -1,13 +1,13 @@
 // The question: when packets arrive at a given rate, how many does a load balancer forward, how
 // many does it lose, and how long does a packet wait?
 //
-// The other benchmarks are closed loops: a slower worker gets packets less often. Here packets
+// Most other benchmarks are closed loops: a slower worker gets packets less often. Here packets
 // arrive whether the worker keeps up or not (paced_port.h), as in the KTH study of flow
 // classification (2021), figures 5.3 and 5.7. The study's traffic has 10,000 new flows a second
 // among packets of established ones. The traffic here is alike: connections take turns, the worst
 // case for caches, and of each thousand packets one begins a connection and another ends one; at 10
 // million packets a second that makes 10,000 new connections a second. The same few connections
-// begin again and again, and each gives up its entry when it begins anew. The table's load
+// begin again and again, and each replaces its former entry when it begins anew. The table's load
 // therefore stays constant, and tables under a lock have a writer.
 #pragma once
 
@@ -52,7 +52,7 @@ struct RateResult {
   std::uint64_t forwarded = 0;
   std::uint64_t lost = 0;
   std::uint64_t opened = 0;   ///< connections
-  std::uint64_t refused = 0;  ///< connections without room; their packets are served all the same
+  std::uint64_t refused = 0;  ///< new connections that found no room, and are served without entry
   LatencyBins latency;        ///< from arrival to send, of forwarded packets
   Spread mpps;                ///< forwarded by all workers together
   Spread gbps;                ///< `mpps` in Gbit/s on the wire, without preamble, checksum and gap
@@ -66,7 +66,7 @@ struct RateResult {
 
 struct RateReport {
   std::vector<RateResult> results;
-  bool complete = false;  ///< false: `progress` ended it; results are of the finished runs
+  bool complete = false;  ///< false: `progress` ended the measurement; `results` has finished runs
 };
 
 /// Measures every contender, in turn. Errors: usage if none of the tables goes with any of the

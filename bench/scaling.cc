@@ -117,7 +117,7 @@ class Experiment {
   const std::vector<Contender>& contenders_;
   std::map<Contender, Samples> samples_;
   std::map<unsigned, std::vector<CapturePart>> parts_;  // by number of workers
-  std::optional<std::uint64_t> opened_;                 // connections, by the first combination
+  std::optional<std::uint64_t> opened_;  // connections that the first combination opened
   CycleClock clock_;
   std::atomic<std::uint64_t> counter_ = 0;
   bool counts_ = false;
@@ -168,7 +168,7 @@ Result<void> Experiment::pass(Workers& workers, std::uint32_t loops, Samples* sa
   return {};
 }
 
-/// Checks that every combination opened the same connections and served every packet.
+/// Checks that the combination opened as many connections as the first one and served every packet.
 Result<void> Experiment::check(const Contender& contender, const WorkerCounters& counters) {
   const std::uint64_t expected = passes_.capture.size() * (passes_.loops + (passes_.warm ? 1 : 0));
   const std::uint64_t served = served_by(counters);
@@ -176,12 +176,11 @@ Result<void> Experiment::check(const Contender& contender, const WorkerCounters&
   if (counters.in.value() == expected && served == expected && counters.refused.value() == 0 &&
       counters.opened.value() == *opened_)
     return {};
-  return std::unexpected(Error{
-      fmt::format("{}, {}, {} workers, {}: received {} packets and served {} of {}, refused {}; "
-                  "opened {} connections of {}",
-                  contender.table, contender.sharing, contender.workers, to_string(traffic_),
-                  counters.in.value(), served, expected, counters.refused.value(),
-                  counters.opened.value(), *opened_)});
+  return std::unexpected(Error{fmt::format(
+      "{}, {}, {} workers, {}: of {} packets received {}, served {} and refused {}: all must be "
+      "served, none refused; opened {} connections, the first combination {}: these must be equal",
+      contender.table, contender.sharing, contender.workers, to_string(traffic_), expected,
+      counters.in.value(), served, counters.refused.value(), counters.opened.value(), *opened_)});
 }
 
 std::vector<Contender> contenders_of(const ScalingOptions& options) {
@@ -207,8 +206,8 @@ void predict(const ScalingOptions& options, ScalingReport& report) {
       std::ranges::count_if(counts, [](unsigned workers) { return workers <= processors(); }));
   if (distinct < kCountsToPredict) {
     report.no_prediction = fmt::format(
-        "no prediction: it needs {} worker counts with a processor for each worker; "
-        "measured were {}, on {} processors",
+        "no prediction: it needs measurements of {} worker counts for which each worker has a "
+        "processor; there are {}, on {} processors",
         kCountsToPredict, distinct, processors());
     return;
   }

@@ -29,7 +29,7 @@ inline constexpr std::string_view kSharedCounter = "sharded+counter";
 
 struct ScalingOptions : Settings {
   std::vector<unsigned> workers{1, 2};
-  std::vector<std::string> tables;   ///< empty: all that go with a sharing scheme
+  std::vector<std::string> tables;   ///< empty: for each sharing scheme all that go with it
   std::vector<std::string> sharing;  ///< empty: all
   std::vector<ScalingTraffic> traffic{ScalingTraffic::campus, ScalingTraffic::flood,
                                       ScalingTraffic::established};
@@ -71,8 +71,8 @@ struct ScalingReport {
 inline constexpr std::size_t kCountsToPredict = 6;
 
 /// Measures every combination, in turn. Errors: usage if none of the tables goes with any of the
-/// sharing schemes; failed if memory is short, or if combinations do not open the same connections
-/// or do not serve every packet.
+/// sharing schemes; failed if memory is short, or if combinations do not open equally many
+/// connections or do not serve every packet.
 Result<ScalingReport> run_scaling(const ScalingOptions& options, const Progress& progress);
 
 }  // namespace millrace::bench

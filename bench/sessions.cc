@@ -24,10 +24,11 @@ using SteadyClock = std::chrono::steady_clock;
 using Nanoseconds = std::chrono::duration<double, std::nano>;
 using Table = Contender<KeyV4>;
 
-/// Packets between two reads of the clock.
+/// Packets between two reads of the clock while a lookup's time is estimated; also the least number
+/// of packets of a trial.
 constexpr std::size_t kProbe = 1000;
 
-/// Average chain, in records, up to which a table is filled anew for each trial.
+/// Average chain, in records and rounded down, up to which a table is filled anew for each trial.
 constexpr std::size_t kShortChain = 50;
 
 /// Returns a capacity a fifth above the number of sessions, so that `dhash` has ten in a bucket, as
@@ -168,7 +169,7 @@ Result<double> Experiment::measure(const Candidate& candidate) {
   return samples.mpps.back();
 }
 
-/// Makes and fills the tables. The first time, checks them.
+/// Makes and fills the tables. In the candidate's first trial, also checks them.
 Result<void> Experiment::prepare(const Candidate& candidate, std::vector<Core>& cores) const {
   const bool first = samples_.at(candidate).mpps.empty();
   return on_cores(cores, [&](Core& core, unsigned n) -> Result<void> {
@@ -263,7 +264,7 @@ Result<void> Experiment::time(const Candidate& candidate, Core& core, std::size_
 }
 
 /// Returns the packets for each core: as many as the slowest core passes in the budget, in whole
-/// rounds of its sessions if a round fits.
+/// rounds of the last core's sessions if a round fits; at least `kProbe`.
 std::size_t Experiment::packets_in_budget(const std::vector<Core>& cores) const {
   double slowest_ns = 0;
   for (const Core& core : cores) slowest_ns = std::max(slowest_ns, core.ns_per_lookup());
@@ -320,11 +321,12 @@ Result<void> check_chains(const SessionsOptions& options) {
   const std::size_t least = (most + kLongestChain - 1) / kLongestChain;
   for (const std::size_t buckets : options.buckets) {
     if (buckets >= least) continue;
-    return std::unexpected(Error{
-        fmt::format("chained/{} would have chains of {} records with {} sessions; at most {} are "
-                    "allowed: give {} buckets or more",
-                    buckets, most / buckets, most, kLongestChain, least),
-        Error::Kind::usage});
+    return std::unexpected(
+        Error{fmt::format(
+                  "chained/{} would have chains of {} records or more on average with {} sessions; "
+                  "{} is the limit: give {} buckets or more",
+                  buckets, most / buckets, most, kLongestChain, least),
+              Error::Kind::usage});
   }
   return {};
 }

@@ -2,10 +2,10 @@
 // sessions, with a given number of sessions whose packets are as far apart as possible?
 //
 // This repeats the DHash paper's measurement (docs/dhash.md): between two packets of one session
-// comes one packet of every other session. Each core has its own table, made and filled on its own
-// thread. `Contender::touch` is timed for about `budget_ms`: as many whole rounds of all sessions
-// as fit, or, if not even one round fits, as many packets as fit. Tables are made anew for each
-// trial, except tables with long chains.
+// comes one packet of every other session of the same core. Each core has its own table, made and
+// filled on its own thread. `Contender::touch` is timed for about `budget_ms`: as many whole rounds
+// of a core's sessions as fit, or, if not even one round fits, as many packets as fit, but at least
+// 1000. Tables are made anew for each trial, except tables with long chains.
 #pragma once
 
 #include <cstddef>
@@ -23,19 +23,19 @@
 
 namespace millrace::bench {
 
-/// Longest average chain of `chained/N`, in records: filling takes time in proportion to the length
-/// of the chains and to the number of sessions.
+/// Longest average chain of `chained/N`, in records. It is limited because filling takes time in
+/// proportion to the length of the chains and to the number of sessions.
 inline constexpr std::size_t kLongestChain = 2000;
 
 struct SessionsOptions : Settings {
   std::vector<std::string> tables;   ///< empty: the paper's tables, `chained` and `race`
-  std::vector<std::size_t> buckets;  ///< numbers N: each adds `chained` with N buckets, `chained/N`
-  /// Each 1000 to 10 million. The default numbers are those of the paper's Table II.
+  std::vector<std::size_t> buckets;  ///< each N adds a contender `chained/N`, with N buckets in all
+  /// Numbers of sessions, 1000 to 10 million each; by default the numbers of the paper's Table II.
   std::vector<std::size_t> sessions{262'144, 524'288, 1'048'576};
-  std::vector<unsigned> cores{1, 2};           ///< up to 1000
+  std::vector<unsigned> cores{1, 2};           ///< numbers of cores, up to 1000 each
   unsigned burst = 32;                         ///< packets a burst
   double budget_ms = 200;                      ///< time of the lookups in a trial
-  std::size_t signature_sessions = 1'000'000;  ///< for `SignatureResult`; ten a bucket
+  std::size_t signature_sessions = 1'000'000;  ///< sessions of `SignatureResult`, ten a bucket
 };
 
 /// Results of one contender, number of sessions and number of cores.
@@ -52,10 +52,10 @@ struct SessionsResult {
   Pages pages = Pages::huge;
 };
 
-/// Effect of the signature and the major location, for sessions like those of one site: Tables IV
+/// Effect of a signature, with or without major location, for sessions like one site's: Tables IV
 /// and V of the paper.
 struct SignatureResult {
-  std::string_view table;  ///< the name of the table with major location
+  std::string_view table;  ///< name of the table that has this signature, and major location
   bool major_location = false;
   DHashStatistics statistics;
 };
@@ -67,7 +67,7 @@ struct SessionsReport {
 };
 
 /// Measures every contender, in turn. Errors: usage if chains are too long; failed if memory is
-/// short, or a contender does not find a session.
+/// short, a thread could not be started, or a contender gives wrong results.
 Result<SessionsReport> run_sessions(const SessionsOptions& options, const Progress& progress);
 
 }  // namespace millrace::bench

@@ -19,13 +19,14 @@
 namespace millrace::bench {
 
 /// Returns by how much the busiest worker's load exceeds the idlest worker's, in percent of the
-/// latter: RSS++'s MIN-MAX-LOAD-PKTS-RATIO (dpdk.testie of its experiments). As there, workers
-/// without a load do not count, and the result is at most 2000. 0 if fewer than two workers count.
+/// idlest worker's load: MIN-MAX-LOAD-PKTS-RATIO in dpdk.testie of RSS++'s experiments. As in that
+/// file, workers without a load do not count, and the result is at most 2000. 0 if fewer than two
+/// workers count.
 double imbalance_percent(std::span<const double> loads);
 
-/// Returns the load `seconds` after the beginning, as a share of its peak, 0.1 to 1: it grows for
-/// 15 s and falls from 30 s to 60 s, as a sine. The curve of RSS++'s experiment in scaling (`sfnt`
-/// in common.testie).
+/// Returns the load `seconds` after the beginning, as a share of the peak load, 0.1 to 1: the load
+/// grows for 15 s and falls from 30 s to 60 s, as a sine. This is the curve of RSS++'s experiment
+/// in scaling (`sfnt` in common.testie).
 double load_at(double seconds);
 
 /// How shards move.
@@ -47,7 +48,7 @@ class SimulatedWorkers {
   };
   struct Step {
     std::vector<double> loads;  ///< packets that arrived for each worker
-    double lost = 0;            ///< packets beyond a worker's capacity
+    double lost = 0;            ///< packets beyond the workers' capacities
     unsigned in_use = 0;        ///< workers that had a shard
     unsigned moves = 0;         ///< moves at the end of the step
   };
@@ -67,11 +68,11 @@ class SimulatedWorkers {
 
   Plan plan_;
   Indirection now_;
-  Indirection before_;  // the one in the last step
+  Indirection before_;  // the indirection in the last step
   Leveller leveller_;
   std::vector<double> served_;  // packets served so far, by shard
   std::deque<Move> to_come_;
-  double may_move_ = 0;
+  double may_move_ = 0;  // moves that are due by now; a fraction waits for the next step
 };
 
 }  // namespace millrace::bench

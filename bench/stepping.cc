@@ -29,7 +29,7 @@ class LineSet {
  public:
   explicit LineSet(std::size_t most) : slots_(std::bit_ceil(2 * most)) { lines_.reserve(most); }
 
-  /// Returns false if the set is full.
+  /// Adds a line. Returns false if the line is new and the set is full.
   bool add(std::uint64_t line) {
     std::size_t at = place_of(line);
     for (; slots_[at] != 0; at = (at + 1) & (slots_.size() - 1)) {
@@ -99,8 +99,7 @@ std::vector<Range> not_counted() {
   return ranges;
 }
 
-/// Sets the processor's trap flag for the object's lifetime: the instructions in between are
-/// stepped.
+/// Sets the processor's trap flag for the object's lifetime, in which instructions are stepped.
 class TrapFlag {
  public:
   // Pushes below the red zone, in which the compiler may keep values. The first trap follows the
@@ -153,8 +152,8 @@ std::optional<std::uint64_t> address_of(const ZydisDecodedInstruction& instructi
   return instruction.address_width == 32 ? address & UINT32_MAX : address;
 }
 
-/// Returns the number of elements of which the lines are recorded in this step; 1 if the
-/// instruction is no repeated string instruction.
+/// Returns how many elements of a repeated string instruction are recorded in this step: all that
+/// are left, or only the next one if the instruction compares. Returns 1 for other instructions.
 std::uint64_t elements(const ZydisDecodedInstruction& instruction, const greg_t* registers) {
   if ((instruction.attributes & kRepeats) == 0) return 1;
   auto left = static_cast<std::uint64_t>(registers[REG_RCX]);
@@ -272,7 +271,7 @@ class Stepper::Handler {
  private:
   static void on_trap(int, siginfo_t* info, void* context);
 
-  static inline Steps* stepping = nullptr;  // of the only Handler
+  static inline Steps* stepping = nullptr;  // data of the only `Handler`
   static inline struct sigaction previous{};
   sigset_t blocked_;
 };

@@ -35,7 +35,8 @@ struct Footprint {
 
 class Stepper {
  public:
-  /// Limits of a run, which is cut beyond them. Stepping this many instructions takes seconds.
+  /// Limits of a run: beyond them it is not stepped. Each repetition of a string instruction counts
+  /// towards the limit of instructions.
   static constexpr std::size_t kMostInstructions = std::size_t{1} << 16;
   static constexpr std::size_t kMostLines = std::size_t{1} << 16;
 
@@ -48,8 +49,8 @@ class Stepper {
   Stepper& operator=(Stepper&&) noexcept;
   ~Stepper();
 
-  /// Runs `function()` and returns its footprint. A few instructions are the stepper's own, the
-  /// same ones each time.
+  /// Runs `function()` and returns its footprint. A few of the counted instructions are the
+  /// stepper's own, the same ones each time.
   template <class Function>
   Footprint follow(Function function) {
     return follow([](void* called) { (*static_cast<Function*>(called))(); }, &function);

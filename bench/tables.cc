@@ -49,7 +49,8 @@ class Steps {
   std::string who_;
 };
 
-/// Returns the last touch's time with bursts of 32 or, if there are none, of the nearest size.
+/// Returns the time of a touch in the last trial, with bursts of 32 or, if there are none, of the
+/// nearest size.
 double last_touch_ns(const Samples& of) {
   const auto distance = [](const auto& sample) {
     const auto& [operation, burst] = sample.first;
@@ -58,7 +59,7 @@ double last_touch_ns(const Samples& of) {
   return std::ranges::min_element(of.ns, {}, distance)->second.back();
 }
 
-/// Returns the fetches that an operation cannot avoid.
+/// Returns the fetches that an operation on that table cannot avoid.
 Fetches needed(std::string_view operation, const Entrant& entrant, const Samples& of) {
   // Sizes are rounded, so that tables of nearly the same size share a measurement.
   const auto rounded = [](std::size_t bytes) {

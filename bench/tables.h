@@ -1,9 +1,9 @@
 // The question: how fast is each table, and how far is it from the machine's limit?
 //
 // One process, one core. Tables are measured in turn. Each repetition makes and fills its tables
-// anew, so that they lie on other pages than in the repetition before. Before the measurement, a
-// table of 2^n slots is filled to a load and then churned until every entry has been replaced, in
-// random order.
+// anew, so that they lie on other pages than in the repetition before. A table of 2^n slots is
+// filled to a load, then churned until every entry has been replaced, in random order; after that
+// the other operations are measured.
 #pragma once
 
 #include <cstdint>
@@ -60,7 +60,7 @@ struct TableResult {
   std::string_view operation;  ///< touch, hit, miss, insert, delete, mix; fill: from empty
   unsigned burst = 0;          ///< keys a burst
   Spread ns;                   ///< an operation
-  double limit_ns = 0;         ///< time of the fetches that no table can avoid, in the same run
+  double limit_ns = 0;         ///< least time of the fetches that the operation cannot avoid
   double bytes_per_entry = 0;  ///< the table's whole memory, for each live entry
   double index_per_entry = 0;  ///< `bytes_per_entry` without the records
   Pages pages = Pages::huge;   ///< the worst kind that the table got
@@ -82,7 +82,7 @@ struct OverloadResult {
   unsigned key_bytes = 0;
   unsigned bits = 0;
   std::size_t promised = 0;
-  std::size_t offered = 0;         ///< insertions beyond the promised capacity
+  std::size_t offered = 0;         ///< insertions beyond the promised capacity, in all repetitions
   std::size_t refused_below = 0;   ///< refused up to the promised capacity, churn included
   std::size_t refused_beyond = 0;  ///< refused beyond the promised capacity
   Spread ns;                       ///< an insertion beyond the promised capacity
@@ -94,7 +94,7 @@ struct MachineLimit {
   Pages pages = Pages::huge;
   std::size_t index_bytes = 0;
   std::size_t record_bytes = 0;
-  Spread dependent_ns;    ///< a line of the records; its address depends on the line before
+  Spread dependent_ns;    ///< read a line of the records; its address depends on the line before
   Spread one_read_ns;     ///< read a line of the records
   Spread one_update_ns;   ///< update a line of the records
   Spread two_read_ns;     ///< read a line of the index and one of the records
@@ -112,7 +112,7 @@ struct TablesResult {
 
 /// Plans the measurements. Leaves out tables that cannot be made here, and each table at loads
 /// above the one that it promises. Errors: failed if no table can be made; usage if no table
-/// promises any of the loads.
+/// promises any of the loads, and `at_maximum` is false.
 Result<TablesPlan> plan_tables(const TablesOptions& options);
 
 /// Measures the plan, and adds each finished group to `result`. Ends early if `progress` returns

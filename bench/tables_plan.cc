@@ -33,7 +33,8 @@ std::vector<const Entrant*> able(const TablesOptions& options, std::vector<std::
   return all;
 }
 
-/// Returns the tables that promise the load. Adds a line to `left_out` for each other table.
+/// Returns those of `entrants` that promise the load or a higher one. Adds a line to `left_out` for
+/// each other entrant.
 std::vector<const Entrant*> suited(const std::vector<const Entrant*>& entrants, double load,
                                    std::vector<std::string>& left_out) {
   std::vector<const Entrant*> all;

@@ -16,18 +16,17 @@ struct TimedRun {
   double mpps = 0;              ///< all workers together
   double ns_per_packet = 0;     ///< on one core
   double waiting = 0;           ///< share of the workers' time spent waiting for each other
-  std::vector<float> burst_us;  ///< from receive to send, by burst of all workers
+  std::vector<float> burst_us;  ///< time of each burst of each worker, from receive to send
 };
 
 /// The workers' times of a run.
 struct WorkersTime {
   double longest_ns = 0;  ///< time of the slowest worker
   double sum_ns = 0;      ///< times of all workers
-  double waited_ns = 0;   ///< part of `sum_ns`: waiting for each other
+  double waited_ns = 0;   ///< part of `sum_ns`: the workers waited for each other
 };
 
-/// Returns how many packets went to a backend: through an entry, or by consistent hashing if they
-/// begin no connection.
+/// Returns how many packets were served: through an entry, or without one by consistent hashing.
 inline std::uint64_t served_by(const WorkerCounters& counters) {
   const auto of = [&](Verdict verdict) {
     return counters.verdict[static_cast<std::size_t>(verdict)].value();
@@ -35,7 +34,7 @@ inline std::uint64_t served_by(const WorkerCounters& counters) {
   return of(Verdict::tracked) + of(Verdict::stateless);
 }
 
-/// Called on a worker's thread with each burst that the worker has received.
+/// Called on a worker's thread with each burst with packets that the worker has received.
 using OnBurst = std::function<void(unsigned worker, const Burst& burst)>;
 
 /// Returns each worker's part of the capture, under the default spread. Errors (failed): no memory.

@@ -8,7 +8,8 @@
 
 namespace millrace::bench {
 
-/// Connections are distinct keys: each direction is one, as in `replay` without a configuration.
+/// Properties of a capture. Its connections are distinct keys: each direction is one, as in
+/// `replay` without a configuration.
 struct TraceProfile {
   std::uint64_t packets = 0;
   std::uint64_t keyless = 0;  ///< packets that belong to no connection
@@ -16,14 +17,15 @@ struct TraceProfile {
   double bytes = 0;  ///< average length of a packet on the wire
   std::uint64_t connections_v4 = 0;
   std::uint64_t connections_v6 = 0;
-  double begun_a_second = 0;  ///< connections that begin a second
+  double begun_a_second = 0;  ///< connections that begin in a second, on average
   /// Reuse distance: the number of other connections with packets since the last packet of the same
   /// connection, over packets that are not their connection's first. Median and 90th percentile. A
-  /// cache must hold that many connections.
+  /// cache must hold that many connections to still hold the packet's own one.
   std::uint64_t reuse_median = 0;
   std::uint64_t reuse_90 = 0;
-  double first_packets = 0;  ///< share of packets that are their connection's first
-  double busiest = 0;        ///< share of packets that belong to the busiest 1 % of connections
+  // Shares of the packets that belong to a connection:
+  double first_packets = 0;  ///< packets that are their connection's first
+  double busiest = 0;        ///< packets of the busiest 1 % of connections
 
   std::uint64_t connections() const { return connections_v4 + connections_v6; }
 };

@@ -69,8 +69,9 @@ Result<void> Trial<K>::fill() {
   return {};
 }
 
-/// Checks that every key that was inserted and not refused is present, under one id and in a record
-/// with this key, and that no erased key is.
+/// Checks that each key of `second` that is found has an id of its own, whose record has this key,
+/// that the table has no other entries, that few keys were refused, and that no erased key is
+/// found.
 template <class K>
 Result<void> Trial<K>::check_answers() {
   const auto ids = table_->ids(work_.second);
@@ -87,10 +88,10 @@ Result<void> Trial<K>::check_answers() {
     ++found;
   }
   if (found != table_->size()) return wrong("keys found", found, table_->size());
-  constexpr std::size_t kOneIn = 100;  // keys of which one may be refused; refusals are reported
+  constexpr std::size_t kOneIn = 100;  // of so many keys one may be refused; refusals are reported
   if (refused() > work_.second.size() / kOneIn)
-    return wrong("keys refused below the promised capacity (one in a hundred may be)", refused(),
-                 work_.second.size() / kOneIn);
+    return wrong("keys refused below the promised capacity (at most one in a hundred may be)",
+                 refused(), work_.second.size() / kOneIn);
   const std::size_t gone = table_->find(work_.first, 32);
   if (gone != 0) return wrong("erased keys found", gone, 0);
   return {};
@@ -106,7 +107,7 @@ Result<void> Trial<K>::time_lookups() {
       std::size_t found = 0;
       const double ns = ns_each(keys.size(), [&] { found = run(keys); });
       samples_.ns[{operation, burst}].push_back(ns);
-      if (found != right) return wrong(operation, found, right);
+      if (found != right) return wrong(fmt::format("keys found by {}", operation), found, right);
       return {};
     };
     const auto find = [&](std::span<const K> keys) { return table_->find(keys, burst); };
@@ -125,8 +126,9 @@ Result<void> Trial<K>::time_lookups() {
   return {};
 }
 
-/// Times deletions and insertions, in turns of about a hundredth of the table, so that the load
-/// stays the same. The number of rounds is odd, so that `third` is in the table at the end.
+/// Times deletions and insertions, in turns of a hundredth of the keys (but 32 to 4096), so that
+/// the load stays the same. The number of rounds is odd, so that `third` is in the table at the
+/// end.
 template <class K>
 Result<void> Trial<K>::time_changes() {
   constexpr std::size_t kChanges = std::size_t{1} << 17;
@@ -156,8 +158,8 @@ Result<void> Trial<K>::time_changes() {
   if (table_->size() != before - erased + inserted)
     return wrong("entries after changes", table_->size(), before - erased + inserted);
   if (missing == 0 && refused() == 0) {
-    if (erased != changes) return wrong("erased", erased, changes);
-    if (inserted != changes) return wrong("inserted", inserted, changes);
+    if (erased != changes) return wrong("keys erased", erased, changes);
+    if (inserted != changes) return wrong("keys inserted", inserted, changes);
   }
   return {};
 }
@@ -171,8 +173,9 @@ Result<void> Trial<K>::time_mix() {
   const std::size_t misses = work_.mix.lookups.size() - work_.mixed_hits;
   if (!all_there || case_.load_of(entrant_) > 0.75)
     return {};  // above that load, a few insertions may be refused
-  if (did.first != work_.mixed_hits) return wrong("touched", did.first, work_.mixed_hits);
-  if (did.second != misses) return wrong("inserted in the mix", did.second, misses);
+  if (did.first != work_.mixed_hits)
+    return wrong("keys touched in the mix", did.first, work_.mixed_hits);
+  if (did.second != misses) return wrong("keys inserted in the mix", did.second, misses);
   if (refused() != 0) return wrong("entries after the mix", table_->size(), work_.second.size());
   return {};
 }
@@ -194,8 +197,8 @@ Result<void> Trial<K>::look_inside() {
   return first ? table_->check_invariants() : Result<void>{};  // once: the check walks the table
 }
 
-/// Times insertions from the promised capacity up to a fifth more, in a table with records for a
-/// quarter more.
+/// If the load is the one that the table promises, times insertions from the promised capacity up
+/// to a fifth more, in a table with records for a quarter more.
 template <class K>
 Result<void> Trial<K>::time_past_the_promise() {
   if (case_.load) return {};

@@ -17,7 +17,7 @@
 
 namespace millrace::bench {
 
-/// A size and a load: the same load for all tables, or each table's maximum.
+/// A size and a load: the same load for all tables, or the highest load that each table promises.
 struct Case {
   unsigned bits = 0;
   std::optional<double> load;  ///< live entries a slot, 0 to 1; none: what each table promises
@@ -65,7 +65,8 @@ class Trial {
   Result<bool> run(const Progress& progress);
 
  private:
-  /// Makes the table. `headroom`: records beyond the promised capacity, as a share of it.
+  /// Makes the table. `headroom`: records beyond the promised capacity, as a share of that
+  /// capacity.
   Result<void> make(double headroom);
   Result<void> fill();
   Result<void> check_answers();

@@ -13,8 +13,8 @@
 namespace millrace::bench {
 
 /// Keys, in the order in which a table gets them. `filling` fills the table; `second` replaces
-/// these keys one by one, in the random order of `first`; then some keys of `second` are replaced
-/// by `third`, and back, in turn; then comes the mix.
+/// these keys burst by burst, in the random order of `first`; then some keys of `second` are
+/// replaced by `third`, and back, in turn; then comes the mix.
 template <class K>
 struct Workload {
   std::vector<K> filling;
@@ -91,8 +91,8 @@ void Workload<K>::make_hits(std::size_t live) {
   for (const std::uint32_t i : hit_of) hits.push_back(second[i]);
 }
 
-/// Makes the mix: 95 hits to 4 misses. The missing keys are inserted, and as many keys of `leave`
-/// are erased.
+/// Makes the mix: on average 95 hits, of keys of `stay`, to 4 misses. The missing keys are
+/// inserted, and as many keys of `leave` are erased.
 template <class K>
 void Workload<K>::make_mix(std::span<const K> stay, std::span<const K> leave) {
   const std::size_t count = leave.size() * 99 / 4 / Mix<K>::kStep * Mix<K>::kStep;

@@ -135,7 +135,7 @@ class BenchTablesCli(Case):
             (["0.5 twice"], ("--load", "0.5,0.5")),
             (["horton", "0.95", "lower --load"], ("--table", "horton", "--load", "0.97")),
             (["--operations", "20 to 100000"], ("--operations", "19")),
-            (["--operations 192", "allow 191"], ("--bits", "10", "--operations", "192")),
+            (["--operations 192", "allow at most 191"], ("--bits", "10", "--operations", "192")),
         ]:
             with self.subTest(arguments):
                 self.refuse(USAGE, words, "bench", "lines", *arguments)

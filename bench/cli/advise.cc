@@ -93,7 +93,8 @@ std::string to_string(const Combination& is) {
   return fmt::format("table {}, sharing {}, ageing {}", is.table, is.sharing, is.ageing);
 }
 
-/// Returns true if `millrace run` chooses the recommended sharing by default.
+/// Returns true if `millrace run` by default chooses the recommended sharing, also for interfaces
+/// of the kernel.
 bool leaves_sharing_open(const Advice& advice, unsigned workers) {
   const Combination& best = advice.best().combination;
   const Combination elsewhere = bench::usual(workers, false);
@@ -102,12 +103,13 @@ bool leaves_sharing_open(const Advice& advice, unsigned workers) {
          advice.shared->combination.sharing == bench::usual(workers, true).sharing;
 }
 
-/// Returns the key `sharing`, with a comment about interfaces of the kernel.
+/// Returns the line of the key `sharing`, or a comment in its place if the default is recommended;
+/// and, if needed, a comment about interfaces of the kernel.
 std::string sharing_toml(const Advice& advice, unsigned workers) {
   const Combination& best = advice.best().combination;
   if (leaves_sharing_open(advice, workers) && workers > 1)
     return fmt::format(
-        "# sharing is \"{}\", and on the kernel's interfaces \"{}\"\n", best.sharing,
+        "# By default sharing is \"{}\", and on the kernel's interfaces \"{}\"\n", best.sharing,
         advice.shared ? advice.shared->combination.sharing : bench::usual(workers, true).sharing);
   std::string toml = fmt::format("sharing = \"{}\"\n", best.sharing);
   if (!advice.shared) return toml;
@@ -193,7 +195,7 @@ void print(const Advice& advice, const AdviseCommand& command) {
       "  {:.1f} Mpps a core ({} ns a packet){}\n"
       "  room for {} IPv4 and {} IPv6 connections, at least twice as many as lived at once; {:.1f} "
       "MiB on {} pages\n"
-      "  {:.1f} % of the packets served have an entry in it\n",
+      "  {:.1f} % of the served packets have an entry, with that room\n",
       mpps_a_core(best), cell(best.ns_per_packet),
       workers == 1 ? "" : fmt::format(", {:.1f} Mpps in all", workers * mpps_a_core(best)),
       grouped(advice.capacity), grouped(advice.capacity_v6),
@@ -283,8 +285,8 @@ Result<Capture> AdviseCommand::load(const std::string& path) {
   return capture;
 }
 
-/// Returns a `Progress` that updates `live`. If `live` shows no table, prints a line for each step
-/// without a contender.
+/// Returns a `Progress` that updates `live`. If `live` shows no table, the `Progress` prints a line
+/// for each step without a contender, unless `quiet`.
 bench::Progress AdviseCommand::progress_of(LiveTable& live) const {
   bench::Progress shown = live.progress();
   if (quiet || live.shows()) return shown;

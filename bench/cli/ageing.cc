@@ -60,9 +60,9 @@ Json to_json(const AgeingReport& report, const AgeingOptions& options) {
 
 void print(const AgeingReport& report) {
   fmt::print(
-      "ns a packet; more: ns added by ageing, median and 95 % confidence interval; %us: a burst's\n"
-      "time from receive to send; late: connections past their timeout, of those that\n"
-      "should live\n");
+      "ns each: ns a packet; more: ns a packet that ageing adds, median and 95 % confidence\n"
+      "interval; 99 %us: microseconds from receive to send that 99 % of the bursts do not exceed;\n"
+      "late: live connections beyond the number with exact timeouts, in % of that number\n");
   fmt::print("{:8}{:>8}{:>9}{:>11}{:>20} {:>27}{:>8}{:>9}{:>10}{:>9}\n", "ageing", "ms", "workers",
              "live", "ns each", "more", "99 %us", "99.9 %us", "99.99 %us", "late");
   for (const auto& r : report.results) {
@@ -107,7 +107,7 @@ void add_bench_ageing(CLI::App& bench, Run& run) {
   add_names(*command, "--ageing", options.schemes, "Schemes to compare with none; all",
             AgeingSchemes::names());
   add_whole(*command, "--interval-ms", options.interval_ms,
-            "Between two searches for idle connections; 1000,100,10,1", 1, 1000);
+            "Milliseconds between searches for idle connections; 1000,100,10,1", 1, 1000);
   add_whole(*command, "--workers", options.workers, "Numbers of workers; 1 and 2", 1,
             Workers::kMost);
   command->add_option("--table", options.table, "Connection table")

@@ -55,7 +55,8 @@ void BenchCommand::warn_of_turns(unsigned threads, std::string_view called) cons
 
 bool BenchCommand::left_nothing(bool complete, bool none) const {
   if (complete) return false;
-  warn(none ? "interrupted before anything was finished" : "interrupted: what is finished follows");
+  warn(none ? "interrupted before anything was finished"
+            : "interrupted: the finished results follow");
   return none;
 }
 

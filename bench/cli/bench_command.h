@@ -52,8 +52,8 @@ struct BenchCommand {
   void add_common_to(CLI::App& command, bench::Settings& settings);
   /// Adds the options of `add_common_to`, and --repetitions and --quick.
   void add_to(CLI::App& command, bench::Settings& settings);
-  /// Prepares for a measurement: from now on an interrupt no longer ends the process at once.
-  /// Errors: the file for the results cannot be written.
+  /// Checks that the results can be written. From then on a first interrupt no longer ends the
+  /// process at once. Errors: the file for the results cannot be written.
   Result<void> begin() const;
   void warn(std::string_view message) const;
   /// Warns if there are fewer processors than threads.
@@ -112,7 +112,7 @@ inline std::unexpected<Error> misused(std::string message) {
 }
 
 /// Checks that no value is in the list twice: such a value would be measured twice, under one
-/// heading. Errors (usage): a value that is there twice.
+/// heading. Errors (usage): a value that is in the list twice.
 template <class T>
 Result<void> each_once(std::string_view option, const std::vector<T>& values) {
   std::set<std::string> seen;

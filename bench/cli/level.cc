@@ -127,7 +127,8 @@ void print_latency(const LevelReport& report, const LevelOptions& options) {
   }
   if (report.moves_at_rate > 0) {
     fmt::print(
-        "Meanwhile {} moves took at most {:.2f} ms (50 %) and {:.2f} ms (99 %); {:.2f} % of "
+        "Of {} moves meanwhile, 50 % took at most {:.2f} ms and 99 % at most {:.2f} ms; {:.2f} % "
+        "of "
         "packets found a queue full\n",
         report.moves_at_rate, report.move_ms_at_rate[0].second, report.move_ms_at_rate[1].second,
         100 * lost_share(report));
@@ -137,7 +138,7 @@ void print_latency(const LevelReport& report, const LevelOptions& options) {
 void print_imbalance(const std::vector<ImbalanceResult>& results) {
   fmt::print(
       "\nSimulated workers, by second: by how many percent the busiest has more packets than the "
-      "idlest (2000: as many or more), and more bytes: median (least-most); moves a second\n"
+      "idlest (2000: by 2000 % or more), and more bytes: median (least-most); moves a second\n"
       "{:10}{:10}{:>8}{:>24}{:>24}{:>10}\n",
       "traffic", "shards", "workers", "packets", "bytes", "moves");
   for (const ImbalanceResult& r : results) {
@@ -149,8 +150,9 @@ void print_imbalance(const std::vector<ImbalanceResult>& results) {
 void print_scaling(const std::vector<ScalingResult>& results, unsigned workers) {
   constexpr unsigned kEach = 5;
   fmt::print(
-      "\n{} simulated workers, as many in use as the load needs: load in capacities of one, "
-      "workers in use, share lost in that second\n{:>8}{:>8}{:>8}{:>10}\n",
+      "\n{} simulated workers, of which as many are in use as the load needs: load in capacities "
+      "of "
+      "one worker, workers in use, share of packets lost in that second\n{:>8}{:>8}{:>8}{:>10}\n",
       workers, "second", "load", "in use", "lost");
   for (const ScalingResult& r : results) {
     if (r.second % kEach == 0)
@@ -161,7 +163,8 @@ void print_scaling(const std::vector<ScalingResult>& results, unsigned workers) 
 void print(const LevelReport& report, const LevelOptions& options) {
   fmt::print(
       "Mpps of all workers; x even: Mpps divided by the even case's; busiest: the busiest worker's "
-      "packets divided by the mean: median (least-most)\n");
+      "packets divided by the workers' mean: median (least-most); connections: connections of a "
+      "moving shard, on average; 50 % ms: milliseconds that 50 % of the moves do not exceed\n");
   fmt::print("{:10}{:>22}{:>22}{:>22}{:>8}{:>14}{:>10}{:>10}\n", "case", "Mpps", "x even",
              "busiest", "moves", "connections", "50 % ms", "99 % ms");
   for (const LevelResult& r : report.results) {

@@ -128,16 +128,15 @@ void print(const OverloadReport& report, const OverloadOptions& options) {
   std::vector<Column> columns = columns_of(options);
   std::erase_if(columns, [](const Column& column) { return !column.is_shown; });
   fmt::print(
-      "offered: connections, in % of the capacity; goodput: packets of established connections "
-      "that\n"
-      "were sent with the right address; served: clients that began meanwhile, with all packets\n"
-      "sent so; rate: packets a second, divided by those with room for all connections\n");
+      "offered: all connections, in % of the capacity; goodput: packets due on established\n"
+      "connections that were sent with the right address; served: genuine clients that began\n"
+      "meanwhile and whose packets were all sent so; rate: packets a second, divided by the\n"
+      "packets a second of tables with room for all connections\n");
   if (compares_more(options)) {
     fmt::print(
-        "of all: the same as goodput, for the packets of all genuine clients; refused at:\n"
-        "connections with entries when the first connection found no place, of the capacity; "
-        "Mpps:\n"
-        "of all workers, median\n");
+        "of all: as goodput, for the connections of all genuine clients; refused at: connections\n"
+        "with entries when the first connection found no place, in % of the capacity; Mpps: of\n"
+        "all workers together, median\n");
   }
   std::string heading;
   for (const Column& column : columns) heading += padded(column.heading, column.width);

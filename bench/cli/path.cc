@@ -35,7 +35,8 @@ Json to_json(const PathResult& result) {
 }
 
 void print_stages(const std::vector<PathResult>& results) {
-  fmt::print("\nthe whole way by stage (with the clock's reads)\n{:<9}{:>10}", "traffic", "live");
+  fmt::print("\nthe whole way by stage (reads of the clock included)\n{:<9}{:>10}", "traffic",
+             "live");
   for (const auto& [name, spread] : results.front().stages) fmt::print("{:>10}", name);
   fmt::print("\n");
   for (const auto& r : results) {
@@ -57,7 +58,7 @@ void print(const std::vector<PathResult>& results, const std::string& table) {
                r.whole.median - r.parse.median);
   }
   if (results.front().stages.empty()) {
-    fmt::print("\nstages: measured of race and chained only\n");
+    fmt::print("\nstages: measured only for the tables race and chained\n");
   } else {
     print_stages(results);
   }

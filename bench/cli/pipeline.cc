@@ -93,8 +93,8 @@ std::string ns_cell(const std::optional<Spread>& ns) { return ns ? cell(*ns) : "
 
 void print(const PipelineReport& report) {
   fmt::print(
-      "a packet on one core, by part (with the clock's reads): median (least-most); cycles of\n"
-      "the time-stamp counter, which keeps its own rate\n");
+      "a packet on one core, by part (reads of the clock included): median (least-most); cycles\n"
+      "of the time-stamp counter, which keeps its own rate\n");
   fmt::print("{:<10}{:>22}{:>22}\n", "part", "ns", "cycles");
   for (const auto& part : report.parts)
     fmt::print("{:<10}{:>22}{:>22}\n", part.name, cell(part.ns), cell(part.cycles));
@@ -103,7 +103,7 @@ void print(const PipelineReport& report) {
   for (const auto& [model, ns] : report.summaries)
     fmt::print("{:<18}{:>8.1f}{:>8.1f}{:>8.1f}{:>12.2f}{:>14}\n", model, ns.input, ns.ring,
                ns.application, workers_in_balance(ns), best_workers(ns));
-  fmt::print("\nMpps, and ns a packet of reader and worker without waiting\n");
+  fmt::print("\nMpps, and ns that the reader and a worker spend on a packet, without waiting\n");
   fmt::print("{:<18}{:>8}{:>8}{:>10}{:>20}{:>18}{:>18}\n", "model", "workers", "threads",
              "PREDICTED", "measured", "reader ns", "worker ns");
   for (const auto& r : report.results)
@@ -142,8 +142,9 @@ void add_bench_pipeline(CLI::App& bench, Run& run) {
   PipelineOptions& options = pipeline->options;
   add_whole(
       *command, "--workers", options.workers,
-      "Numbers of workers, even if threads outnumber processors; all with a processor a thread", 1,
-      Workers::kMost);
+      "Numbers of workers, even if threads outnumber processors; all that leave each thread a "
+      "processor, up to 8",
+      1, Workers::kMost);
   command->add_option("--table", options.table, "Connection table")
       ->check(one_of(TableSchemes::names()))
       ->capture_default_str();

@@ -79,8 +79,8 @@ Json to_json(const RateReport& report, const RateOptions& options) {
 
 void print(const RateReport& report) {
   fmt::print(
-      "Mpps of all workers: offered, and passed: median (least-most); lost: packets that found\n"
-      "the queue full, of those offered; 50 %, 99 %, 99.9 %: microseconds from arrival to send\n"
+      "Mpps of all workers: offered, and passed: median (least-most); lost: share of the offered\n"
+      "packets that found the queue full; 50 %, 99 %, 99.9 %: microseconds from arrival to send\n"
       "that so many of the passed packets do not exceed\n");
   fmt::print("{:11}{:17}{:>7}{:>7}{:>8}{:>20}{:>9}{:>7}{:>7}{:>7}\n", "table", "sharing", "workers",
              "load", "offered", "passed", "lost", "50 %", "99 %", "99.9 %");

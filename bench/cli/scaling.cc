@@ -76,7 +76,11 @@ Json to_json(const ScalingReport& report, const ScalingOptions& options) {
 }
 
 void print(const ScalingReport& report) {
-  fmt::print("Mpps of all workers: median (least-most); a burst's time from receive to send\n");
+  fmt::print(
+      "Mpps of all workers: median (least-most); x one: Mpps divided by the Mpps of one worker;\n"
+      "ns each: ns a packet on one core; waiting: share of the workers' time spent waiting for\n"
+      "each other; 50 %us: microseconds from receive to send that 50 % of the bursts do not "
+      "exceed\n");
   fmt::print("{:12} {:10} {:16}{:>8}{:>22}{:>8}{:>10}{:>9}{:>9}{:>9}\n", "traffic", "table",
              "sharing", "workers", "Mpps", "x one", "ns each", "waiting", "50 %us", "99 %us");
   const ScalingResult* one = nullptr;  // the same combination with one worker

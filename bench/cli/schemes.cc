@@ -16,7 +16,7 @@ void add_bench_schemes(CLI::App& bench, Run& run) {
   command->footer("\nExample: millrace bench schemes");
   command->callback([&run] {
     run = [] {
-      fmt::print("--table of millrace bench tables, lines and sessions only\n");
+      fmt::print("Tables for --table of millrace bench tables, lines and sessions only:\n");
       for (const auto& scheme : BenchOnly::descriptions())
         fmt::print("  {:<22}{}\n", scheme.name, scheme.summary);
       return kDone;

@@ -71,8 +71,8 @@ Json to_json(const SessionsReport& report, const SessionsOptions& options) {
 void print_times(const SessionsReport& report) {
   fmt::print(
       "Mpps of all cores, and ns a look-up of one core: median (least-most). Between two look-ups\n"
-      "of a session comes one of each other session. index, bytes: bytes a session, of the index\n"
-      "and of the whole table\n");
+      "of a session comes one of each other session of the same core. index, bytes: bytes a\n"
+      "session, of the index and of the whole table\n");
   fmt::print("{:>10}{:>7}  {:18}{:>22}{:>22}{:>8}{:>8}\n", "sessions", "cores", "table", "Mpps",
              "ns each", "index", "bytes");
   for (const auto& r : report.results) {
@@ -124,7 +124,7 @@ void add_bench_sessions(CLI::App& bench, Run& run) {
   SessionsOptions& options = sessions->options;
   const auto* table =
       add_names(*command, "--table", options.tables,
-                "Tables, as in bench tables; all dhash, chained, race", entrant_names())
+                "Tables, by `bench tables`' names; all dhash, chained, race", entrant_names())
           ->type_name("NAME,...");
   command->get_formatter()->label(table->get_type_name(), "NAME,...");
   add_whole(*command, "--buckets", options.buckets, "Also chained with N buckets, as chained/N", 1,

@@ -155,8 +155,8 @@ void add_operations(Text& text, const std::vector<TableResult>& operations) {
 
 void add_limits(Text& text, const std::vector<bench::MachineLimit>& limits) {
   text.add(
-      "The machine: ns for a random line of memory as large as the records of race, and for a "
-      "random\nline of memory as large as its index together with such a record; median "
+      "The machine: ns for a random line of memory as large as the records of race, and for such a "
+      "line\ntogether with a random line of memory as large as the index of race; median "
       "(least-most)\n"
       "{:27}{:>36}{:>36}\n",
       "", "a record", "a line of the index, and a record");
@@ -173,8 +173,8 @@ void add_limits(Text& text, const std::vector<bench::MachineLimit>& limits) {
 void add_overloads(Text& text, const std::vector<bench::OverloadResult>& overloads) {
   if (overloads.empty()) return;
   text.add(
-      "\nInsertions refused, in all repetitions: up to the promised capacity, and from there up to "
-      "120 %\n");
+      "\nInsertions in all repetitions; refused: insertions refused up to the promised capacity; "
+      "beyond:\nshare refused of the insertions from there up to 120 % of that capacity\n");
   text.add("{:15}{:>10}{:>10}{:>10}{:>12}{:>12}{:>26}\n", "", "key bytes", "slots", "promised",
            "refused", "beyond", "ns an insertion beyond");
   for (const auto& r : overloads) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures how fast millrace forwards packets, in turn with DPDK's testpmd in its place.
+"""Measures how fast millrace forwards packets, in turn with DPDK's testpmd in millrace's place.
 
     beside.py MILLRACE QUESTION [OPTION...]
 
@@ -74,7 +74,7 @@ def packets(options, folder):
 
 
 def tcp(options, folder):
-    most = 125  # connections that one iperf3 opens
+    most = 125  # connections that one iperf3 opens at most
     ports = [5201 + n for n in range((options.connections + most - 1) // most)]
     network = Place(MILLRACE, options.device, folder, ports=ports)
     each = options.connections // len(ports)
@@ -214,7 +214,7 @@ backends = [{{ address = "{SERVER}" }}]
 
     values = compare(options.pairs, {"millrace": millrace, "testpmd": testpmd, "path": path_alone})
     above = [a - b - c for a, b, c in zip(values["millrace"], values["testpmd"], values["path"])]
-    print("above the sum of both:", in_words(above))
+    print("ns of millrace above the sum of testpmd and path:", in_words(above))
 
 
 def compare(rounds, contenders):

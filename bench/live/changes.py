@@ -8,7 +8,7 @@
     both       these two at once
     memory     a million UDP connections over memif, from a program that sends from memory
 
-Each runs without changes (--change none), with a reload every second, with a restart every few seconds, or while a
+Each question runs without changes (--change none), with a reload every second, with a restart every few seconds, or while a
 random shard moves to another worker every 10 ms. Prints the packets sent, lost and out of order, the slowest packet's
 time, and counters of the kernel at both ends, which show where a loss happened. Needs root, and ethtool; `memory`
 needs 1500 huge pages.
@@ -32,9 +32,9 @@ from cli_case import MILLRACE
 
 PROGRAMS = os.path.join(os.path.dirname(os.path.dirname(MILLRACE)), "bench", "live")
 ASKED = 2000  # bytes of a response
-LEVEL = "[spread]\nlevel = true\nlevel_interval_ms = 60000"  # so seldom that it does not matter beside the requested moves
+LEVEL = "[spread]\nlevel = true\nlevel_interval_ms = 60000"  # levels so seldom that only the requested moves matter
 # Counters of the kernel. `TCPOFOQueue` counts TCP segments that came behind a gap. `RetransSegs` counts segments sent
-# again; `TCPDSACKRecv` counts segments of these that the other end already had: the first copy was late, not lost.
+# again; `TCPDSACKRecv` counts reports of the other end that it already had such a segment: the first copy was late, not lost.
 OF_THE_KERNEL = ("AttemptFails", "EstabResets", "OutRsts", "RetransSegs", "TCPDSACKRecv", "TCPLossProbes", "TCPTimeouts",
                  "TCPOFOQueue", "InDatagrams", "RcvbufErrors", "SndbufErrors", "InDiscards")
 
@@ -46,7 +46,7 @@ class Forwarder:
         self._path, self._control, self._namespace = path, control, namespace
         self._stats = path + ".json"
         self.changes = 0
-        self.failed = []  # answers to moves that failed
+        self.failed = []  # responses to requests for moves that failed
         self._connection = self._shards = None
         self._process = self._start()
 
@@ -161,7 +161,7 @@ def wait_for_servers(namespace, count):
 
 
 def over_veth(options, folder, pairs):
-    """Measures over veth. Each of `pairs` is the command of a server and that of its clients."""
+    """Measures over veth. Each of `pairs` is the command of a server and the command of the server's clients."""
     level = LEVEL if options.level or options.change == "move" else ""
     place = Place(MILLRACE, options.device, folder, ports=(8080,), extra="[table]\ncapacity = 40000\n" + level)
     place.know_middle()
@@ -262,7 +262,7 @@ def main():
     parser.add_argument("--seconds", type=int, default=24)
     parser.add_argument("--every", type=float, default=4, help="seconds between restarts")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--level", action="store_true", help="let shards move, as --change move does")
+    parser.add_argument("--level", action="store_true", help="configure levelling, as --change move does, so that shards can move")
     parser.add_argument("--connections", type=int, help="TCP connections of requests, or UDP connections of memory")
     parser.add_argument("--conversations", type=int, default=10_000, help="UDP conversations of datagrams")
     parser.add_argument("--in-a-row", type=int, default=1, help="datagrams that a conversation sends before the next one does")

@@ -1,4 +1,4 @@
-"""A network in which millrace, testpmd or the kernel forwards, so that they can be measured in turn.
+"""A network in which millrace, testpmd or the kernel forwards, so that these forwarders can be measured in turn.
 
     client ─ veth ─ forwarder ─ veth ─ servers
 
