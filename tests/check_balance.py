@@ -68,7 +68,7 @@ def services_of(config):
 
 
 def default_services():
-    """Returns the services of `millrace replay` without a configuration: all traffic to ten backends."""
+    """Returns the services of `millrace replay` without a configuration: all traffic to ten backends of each family."""
     v4 = [{"address": f"10.0.0.{i}"} for i in range(1, 11)]
     v6 = [{"address": f"fd00::{i:x}"} for i in range(1, 11)]
     return [

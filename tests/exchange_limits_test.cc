@@ -104,7 +104,7 @@ class ShardStepsTest : public testing::TestWithParam<Combination> {
       }
       return all;
     }
-    /// Serves a packet of each client, from the queue of `worker`. Returns the results by client.
+    /// Serves a packet of each client that arrives at `worker`'s queue. Returns results by client.
     std::vector<ScriptPort::Served> ask(unsigned worker, const std::vector<Client>& all) {
       return results_of(worker, all, [](const Client& one) { return one.asks(); });
     }
@@ -357,7 +357,7 @@ TEST_P(ShardStepsTest, WhatFindsNoPlaceEndsAsEvicted) {
       anew += one.is_forwarded ? 1U : 0U;
     }
     EXPECT_EQ(steps.workers.counters().opened.value(), opened + anew);
-    // Under `lazy` an insertion may replace dead entries, so some clients may get an entry.
+    // Under `lazy` an insertion may replace expired entries, so some clients may get an entry.
     EXPECT_TRUE(GetParam().ageing == "lazy" || anew == 0);
     steps.check_packets();
     // Once all connections have expired, clients get entries again.

@@ -31,7 +31,7 @@ MARGIN_NS = 30_000_000
 
 
 class Conversation(NamedTuple):
-    """The client, which first sent a packet, and the server: each (address, port)."""
+    """The client, which sent the first packet, and the server: each (address, port)."""
 
     protocol: int
     client: tuple

@@ -91,7 +91,7 @@ class Live(Case):
         return self.counted()
 
     def counted(self):
-        """Returns the statistics that the last process wrote at its end, after checking that they add up."""
+        """Returns the statistics that the last process wrote at its end, after checking that the packets in them add up."""
         with open(self.stats, encoding="utf-8") as file:
             stats = json.load(file)
         p = stats["packets"]
