@@ -1,4 +1,5 @@
-// Tests attacks on established connections: packets with forged addresses and random numbers.
+// Tests attacks on connections: packets with forged addresses and random sequence numbers, and ICMP
+// errors. Packets of the real ends must still be followed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -172,8 +173,8 @@ class AttackTest : public testing::Test {
                           *balance_);
     line_ = std::move(*made);
   }
-  /// A connection that has changed since the last call of `carry`, and the function's image
-  /// of its state.
+  /// A connection that has changed since the last call of `carry`, and the image that the function
+  /// makes of the connection's state.
   struct Carried {
     CarriedConnection<KeyV4> connection;
     std::array<std::byte, Part::kMost> image;
@@ -227,8 +228,8 @@ class AttackTest : public testing::Test {
     play(kConnections, [&](unsigned n, Frame& f) { from_client(connections_[n], f, kAck); });
   }
 
-  /// Returns a function that makes packets of random connections, from either side, with `flags` in
-  /// turn and random sequence numbers.
+  /// Returns a function that makes packets of random connections, from either side, with random
+  /// sequence numbers. The packets have the flags in `flags` in turn.
   Player::Make guesses(std::vector<unsigned> flags) {
     return [this, flags = std::move(flags)](unsigned n, Frame& f) {
       Connection guess = connections_[random() % kConnections];
@@ -309,7 +310,8 @@ TEST_F(AttackTest, EndsThatBeginAgainAreFollowed) {
       c.client_next = is_random ? random() : c.client_next + 3'000'000'000U;
       c.server_next = random();
       play(1, [&](unsigned, Frame& f) { from_client(c, f, kSyn); });
-      ASSERT_EQ(states()["established"], kConnections) << "the new SYN has no answer yet";
+      ASSERT_EQ(states()["established"], kConnections)
+          << "the state must stay until the new SYN is answered";
       ++c.client_next;
       play(1, [&](unsigned, Frame& f) { from_server(c, f, kSyn | kAck); });
       ASSERT_EQ(states()["syn_received"], 1U);
@@ -383,7 +385,7 @@ TEST_F(AttackTest, WhoMovesWithOlderNumbersIsStillKnownByThem) {
   ASSERT_EQ(carried.size(), kConnections);
   both_send(kStep / 4);
   EXPECT_LT(carry().size(), kConnections / 2)
-      << "most connections were carried again after a small step";
+      << "after a small step, less than half of the connections may be carried again";
   make();
   for (const Carried& one : carried) {
     const std::byte* const image = one.image.data();

@@ -2,7 +2,7 @@
 
 The module shares no code with millrace or libpcap, so that it can judge their output. A packet is
 a tuple (time in ns, length on the wire, captured bytes). A packet whose link type is not the `link_type`
-of its capture has its own as the attribute `link`.
+of its capture has its own link type as the attribute `link`.
 """
 
 import mmap

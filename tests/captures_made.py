@@ -8,7 +8,7 @@ ETHERNET, RAW, SLL, IPV4, SLL2, WLAN, NULL = 1, 101, 113, 228, 276, 105, 0
 
 
 class Pcapng:
-    """A pcapng file in the making: methods that are named after blocks append one to `data`, the file so far."""
+    """A pcapng file in the making. A method that is named after a kind of block appends such a block to `data`, the file so far."""
 
     def __init__(self, order="<"):
         self.order, self.data = order, b""

@@ -1,4 +1,5 @@
-// Compares chains of functions on a line with the same functions alone.
+// Tests chains of functions on a line. In a chain whose other functions change no packet, a
+// balancer must send what it sends alone.
 #include "function/chain.h"
 
 #include <gtest/gtest.h>
@@ -17,8 +18,9 @@
 namespace millrace::test {
 namespace {
 
-/// A function that counts the packets of each connection, atomically as for several workers, and
-/// drops a connection's packets beyond `limit`. It refuses connections to port `kRefused`.
+/// A function that counts the packets of each connection, and drops a connection's packets beyond
+/// `limit`. It counts by atomic additions, as a function must if workers share tables. It refuses
+/// connections to port `kRefused`.
 template <class K>
 class CountFor final : public FunctionFor<K> {
  public:
@@ -132,8 +134,8 @@ struct Played {
   }
 };
 
-/// Makes random packets to services, from backends, and between other hosts, some in connections
-/// and some not.
+/// Makes random packets from clients to services and elsewhere, and from backends. Some belong to
+/// connections, some do not.
 class Traffic {
  public:
   explicit Traffic(std::uint64_t seed) : random_(seed) {}
@@ -147,8 +149,8 @@ class Traffic {
     }
     return all;
   }
-  /// Returns replies to some of the packets that a line has sent, and packets from backends that
-  /// reply to nothing.
+  /// Returns replies to some of the packets that a line has sent, and packets from random hosts of
+  /// the backends' network, most of which belong to no connection.
   std::vector<Bytes> replies(const std::vector<Bytes>& sent) {
     std::vector<Bytes> all;
     for (const Bytes& p : sent) {
@@ -204,8 +206,9 @@ TEST(Chain, ForwardAndBalanceDoWhatBalanceDoes) {
   }
 }
 
-// A connection over the budget of half-open ones gets no entry, but its packets are sent on. If the
-// table is full and `stateless_when_full` is false, packets of further connections are dropped.
+// A connection over the budget of half-open connections gets no entry, but its packets are sent on.
+// If the table is full and `stateless_when_full` is false, packets of further connections are
+// dropped.
 TEST(Forward, SendsOnWhatIsOverTheBudget) {
   Forwarder forward({.stateless_when_full = false});
   LineConfig config = line_config();
@@ -266,23 +269,26 @@ TEST(Chain, WhatIsNotResumedHasNotCounted) {
               .source_port = 1024,
               .destination_port = 80,
               .protocol = 6};
-  EXPECT_EQ(chain.line->resume(told, images, 0), ConnId::none) << "its backend is unknown";
+  EXPECT_EQ(chain.line->resume(told, images, 0), ConnId::none)
+      << "the connection's backend is unknown";
   EXPECT_EQ(chain.count.v4_.live, 0);
   told.key.destination_port = 81;
-  EXPECT_NE(chain.line->resume(told, images, 0), ConnId::none) << "it belongs to no service";
+  EXPECT_NE(chain.line->resume(told, images, 0), ConnId::none)
+      << "the connection belongs to no service";
   EXPECT_EQ(chain.count.v4_.live, 1);
   chain.check();
 }
 
-// A packet from a service's address that belongs to no connection must get no entry: packets to the
-// service would find that entry.
+// A packet that comes from a service's address, and belongs to no connection, must open none:
+// packets from that client to the service would find the connection's reply entry.
 TEST(Chain, NobodyOpensInAServicesName) {
   for (const char* order : {"fb", "bf"}) {
     Played chain(order);
     chain.play({packet(kVirtual, client(1), kSyn), packet(client(1), kVirtual, kAck),
                 packet({{198, 51, 100, 9}, 25}, client(1))});
     ASSERT_EQ(chain.sent.size(), 3U) << order;
-    EXPECT_EQ(destination_of(chain.sent[1]).port, 8080) << order << ": to a backend";
+    EXPECT_EQ(destination_of(chain.sent[1]).port, 8080)
+        << order << ": the packet must go to a backend";
     EXPECT_EQ(chain.verdicts(Verdict::no_service), 1U) << order;
     EXPECT_EQ(chain.line->report_v4().live, 2U) << order;
     EXPECT_EQ(chain.line->counters().refused.value(), 0U) << order;
@@ -290,8 +296,9 @@ TEST(Chain, NobodyOpensInAServicesName) {
   }
 }
 
-// A backend may begin connections from any port but the one at which it serves: packets from that
-// port without an entry look like late replies, and are dropped, except with `direct`.
+// A backend may begin connections from any port but the one at which it serves. A packet from that
+// port that belongs to no connection looks like a late reply: it is dropped, or with `direct` sent
+// on without an entry.
 TEST(Chain, ABackendBeginsNoConnectionWhereItServes) {
   for (const char* order : {"b", "fb", "bf"}) {
     for (const bool is_direct : {false, true}) {
@@ -308,8 +315,9 @@ TEST(Chain, ABackendBeginsNoConnectionWhereItServes) {
   }
 }
 
-// Connections of one client to two services have the same reply key if both get the same backend.
-// The balancer then chooses another backend, and no function keeps a count of the first attempt.
+// Connections from one client address and port to two services have the same reply key if both get
+// the same backend, at the same port. The balancer then chooses another backend, and no function
+// keeps a count of the first attempt.
 TEST(Chain, AfterACollisionWhoCanChoosesOtherwise) {
   for (const char* order : {"b", "bc", "cb", "bfc"}) {
     Played chain(order);
@@ -338,7 +346,8 @@ TEST(Chain, NamesEachPartAndPutsThemOneBehindTheOther) {
   EXPECT_EQ(parts[1].name(), "count");
   EXPECT_EQ(parts[2].name(), "forward");
   const Part whole = chain.chain->v4().part();
-  EXPECT_EQ(whole.originator_bytes, 16U) << "two bytes, then eight at offset 8";
+  EXPECT_EQ(whole.originator_bytes, 16U)
+      << "two bytes of the balancer, then eight of `count` at offset 8";
   EXPECT_EQ(whole.alignment, 8U);
   EXPECT_EQ(whole.image_bytes, parts[0].image_bytes + 8U);
 }

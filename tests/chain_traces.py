@@ -3,8 +3,8 @@
 
     chain_traces.py MILLRACE [FOLDER]
 
-Each capture is replayed without services, and with services at the two ends that most of its connections
-go to. The written captures must be the same byte by byte, with the same exit status and the same drops.
+Each capture is replayed without services, and with services at the two destinations of most of its TCP and
+UDP connections. The written captures must be the same byte by byte, with the same exit status and the same drops.
 (If the table were full, they would differ: a chain tracks connections to no service, too.) Exit status 1
 if they differ or the folder has no capture, 77 if the folder is absent.
 """
@@ -53,7 +53,7 @@ def replay(millrace, path, folder, configuration):
 
 
 def services(connections):
-    """Returns, as TOML, services at the two commonest destinations of the connections; such an end may be a client."""
+    """Returns, as TOML, services at the two commonest destinations of the connections; such a destination may be a client."""
     ends = collections.Counter(
         (c["destination"], c["destination_port"], c["protocol"])
         for c in connections
@@ -83,7 +83,7 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("millrace", help="the program")
+    parser.add_argument("millrace", help="the program to test")
     parser.add_argument("folder", nargs="?", default=replay_traces.TRACES)
     options = parser.parse_args()
     if not os.path.isdir(options.folder):

@@ -8,8 +8,8 @@ Confirms that
 - all packets of a live connection went to one backend;
 - a translated packet differs from the original only in the address and port of one end, and in the
   checksums over them, by exactly the difference that the rewriting makes;
-- every other packet is byte-identical, and times and lengths are the original's;
 - ICMP errors about translated packets were sent on, with the quoted packet rewritten in the same way;
+- every other packet is byte-identical; all times and lengths are the original's;
 - the counters of the statistics, if they are given, agree.
 Exit status 1 if any of these does not hold, 2 if a file cannot be read.
 """
@@ -27,8 +27,9 @@ from packets import SCTP, UDP, sum16
 TIMEOUTS_S = {"tcp": 7440, "udp": 120, "icmp": 60, "sctp": 210, "other": 600}
 _PROTOCOLS = {6: "tcp", 17: "udp", 1: "icmp", 58: "icmp", 132: "sctp"}
 _PROTOCOL_NUMBERS = {"tcp": 6, "udp": 17, "sctp": 132, "icmp": 1, "icmpv6": 58}
-_TICK_NS = 2_000_000  # millrace counts in ms: so near to its timeout a connection may have ended or not
-_FOLLOWED = 40 + 8 * 8  # the most bytes before a quoted transport header: millrace reads at most 8 extension headers
+_TICK_NS = 2_000_000  # millrace counts in ms: a connection this near to its timeout may have ended or not
+# If a quoted transport header begins no later than this, at most 8 extension headers are before it: millrace reads so many.
+_FOLLOWED = 40 + 8 * 8
 _SHOWN = 10
 
 
@@ -67,7 +68,7 @@ def services_of(config):
 
 
 def default_services():
-    """Returns the services of `millrace replay` without a configuration: all traffic to ten backends."""
+    """Returns the services of `millrace replay` without a configuration: all traffic to ten backends of each family."""
     v4 = [{"address": f"10.0.0.{i}"} for i in range(1, 11)]
     v6 = [{"address": f"fd00::{i:x}"} for i in range(1, 11)]
     return [
@@ -77,7 +78,7 @@ def default_services():
 
 
 def _place(flow, source):
-    """Returns the offset and size of the address of one end (the source if `source`), and the offset of its port or 0."""
+    """Returns the offset and size of the address of one end (the source if `source`), and the offset of that end's port, or 0."""
     if flow.family == 4:
         at, size = flow.l3 + (12 if source else 16), 4
     else:
@@ -132,7 +133,7 @@ def _sum(data):
 
 def error_rewriting_error(quote, before, after, source):
     """Checks that `after` is the ICMP error `before` with one end of the quoted packet rewritten (the source if
-    `source`), and with the error's own address at the other end made the same. Returns the error, or None."""
+    `source`), and with the error's own address at the other end replaced by the rewritten one. Returns the error, or None."""
     inner = slice(quote.at, quote.quote_end)
     text = rewriting_error(quote.flow, before[inner], after[inner], source)
     if text:
@@ -270,12 +271,12 @@ class Judge:
         entry[1] = self.now
 
     def _reply(self, number, flow, before, after):
-        """Checks a packet with a rewritten source: from a backend's address to that of one of its services."""
+        """Checks a packet with a rewritten source: a backend's address must have become that of one of the backend's services."""
         at, size, port_at = _place(flow, source=True)
         old = (before[at : at + size], _port(before, port_at))
         new = (after[at : at + size], _port(after, port_at))
         if not self._is_answer(flow, old, new):
-            self.error(number, f"source rewritten from {_name(old)} to {_name(new)} for no reason")
+            self.error(number, f"source rewritten from {_name(old)} to {_name(new)}, which is no service of this backend")
         text = rewriting_error(flow, before, after, source=True)
         if text:
             self.error(number, text)
@@ -424,9 +425,9 @@ def check(original_path, translated_path, stats=None, config=None, timeouts_s=No
             written += 1
             judge.pair(read, packet, out)
     if missing and not stats:
-        judge.error(read, f"is the last of the original, and {missing} packets have no translation")
-    # Whole packets for a service may stay untouched: one in a thousand of all packets, and those with more
-    # extension headers than millrace reads.
+        judge.error(read, f"is the last of the original: {missing} packets have no translation, and without statistics none may be missing")
+    # Whole packets for a service may stay untouched: at most one in a thousand of all packets, and those with
+    # more extension headers than millrace reads.
     allowed = read // 1000 + (stats["packets"]["untracked"].get("header_chain", 0) if stats else 0)
     if judge.passed_by > allowed:
         judge.error(read, f"is the last: {judge.passed_by} whole packets for a service stayed untouched, {allowed} may")
@@ -472,7 +473,7 @@ def main():
     )
     parser.add_argument("original")
     parser.add_argument("translated")
-    parser.add_argument("--stats", help="the statistics of the same run, which are compared, too")
+    parser.add_argument("--stats", help="the statistics of the run that wrote TRANSLATED, which are compared, too")
     parser.add_argument("--config", help="the run's configuration; without it: the ten default backends")
     parser.add_argument("--timeout", action="append", default=[], metavar="[PROTOCOL=]SECONDS")
     options = parser.parse_args()

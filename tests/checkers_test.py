@@ -27,7 +27,7 @@ SECOND = captures.SECOND
 
 
 def segment(protocol, source_port, payload=b"payload!", pseudo=b"", right=True):
-    """Returns a TCP or UDP segment with its checksum, or with a wrong one if not `right`."""
+    """Returns a TCP or UDP segment with the right checksum, or with a wrong one if not `right`."""
     length = len(payload) + (20 if protocol == packets.TCP else 8)
     ports = struct.pack(">HH", source_port, 443)
     if protocol == packets.TCP:
@@ -60,7 +60,7 @@ def replaced(data, at, new):
 
 
 def toy_balance(link_type, data, source=False, to=None):
-    """Returns `data` with its destination (or source) rewritten to `to`, an address and a port, or to the
+    """Returns `data` with its destination (or, if `source`, its source) rewritten to `to`, an address and a port, or to the
     backend that the CRC of its flow chooses. Adjusts checksums by the difference, without recomputing them."""
     flow = packets.dissect(link_type, data)
     if flow is None:

@@ -204,7 +204,7 @@ class BenchCli(Case):
         [one] = result["results"]
         self.assertEqual(one["all"][0]["behind"], 0)
         self.assertIn(one["advised"], one["all"])
-        # Both mistakes are found before anything is measured.
+        # The two mistakes below are found before anything is measured.
         self.refuse(USAGE, ["--json", "is a file of --in"], "bench", "advise", "--in", self.good, "--json", self.good)
         self.refuse(UNREADABLE, ["nowhere"], "bench", "advise", "--in", f"{self.good},{self.path('nowhere')}", "--seconds", "3600")
 
@@ -386,7 +386,7 @@ class BenchCli(Case):
             self.assertEqual(measured["first_refused_load"] is None, measured["refused"] == 0)
             if workers == 1 and ratio > 1:
                 self.assertEqual(measured["first_refused_load"], 1)
-            # With the policy drop only times depend on the table.
+            # With the policy "drop" only rates and times depend on the table.
             self.assertEqual(counted(measured), counted(rows["race", workers, division, ratio]))
         for ratio in (1.0, 1.2):
             room, even = rows["race", 4, "room", ratio], rows["race", 4, "even", ratio]

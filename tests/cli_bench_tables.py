@@ -48,7 +48,7 @@ class BenchTablesCli(Case):
         for (table, _), counted in signatures.items():
             self.assertEqual(set(counted), {"kind", "table", "major_location", "false_positive_rate",
                                             "first_hit_ratio", "comparisons_a_lookup", "share_in_lists"})
-            # With ten entries in sixteen slots, Knuth's analysis gives 1.8 comparisons with a major location, and 6.0 without.
+            # With ten entries in sixteen slots, Knuth's analysis gives 1.8 comparisons a look-up with a major location, and 6.0 without.
             self.assertLess(signatures[table, True]["comparisons_a_lookup"],
                             signatures[table, False]["comparisons_a_lookup"])
             self.assertGreater(signatures[table, True]["first_hit_ratio"],

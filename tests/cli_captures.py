@@ -18,7 +18,7 @@ START = 1_700_000_000_000_000  # us
 
 
 def mixed():
-    """Returns five packets of four link types. Three of the four interfaces are described only after packets of the first."""
+    """Returns a capture with five packets of four link types. Three of the four interfaces are described only after packets of the first."""
     return (Pcapng().interface(ETHERNET, 65535).packet(0, framed(ETHERNET, udp(0)), START)
             .interface(RAW, 96).packet(1, udp(1), START + 1000)
             .interface(SLL).interface(SLL2, resolution=9)
@@ -204,7 +204,8 @@ class Clocks(CaptureCase):
         return clients, result.stderr
 
     def stepping(self, *steps):
-        """Returns a packet of client 1, then 60 of client 2, one a second on a clock that makes `steps` (s), then one of client 3."""
+        """Returns a packet of client 1, then 60 of client 2, one a second, then one of client 3. From packet 7 on the clock
+        makes one of `steps` (in s) before each packet, as long as there are any."""
         at, packets = 1_700_000_000, [(1_700_000_000, 1)]
         for i in range(60):
             at += 1 + (steps[i - 5] if 0 <= i - 5 < len(steps) else 0)

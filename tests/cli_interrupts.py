@@ -54,7 +54,7 @@ class InterruptsCli(Case):
         return process
 
     def wait_for_output(self, process):
-        """Waits until the program has begun to write its temporary file, or has ended."""
+        """Waits until the program has begun to write its temporary file, or has ended; for a minute at most."""
         deadline = time.monotonic() + 60
         while (not self.grown_partial() and process.poll() is None
                and time.monotonic() < deadline):

@@ -252,7 +252,7 @@ class Cli(Case):
         self.assertEqual(json.loads(result.stdout)["packets"]["in"], 3000)
 
     def test_bytes_stand_beside_packets(self):
-        """bytes_in and bytes_out are the sums of the packets' lengths on the wire in the capture."""
+        """`bytes_in` and `bytes_out` are the sum of the lengths on the wire of the capture's packets."""
         with open(self.good, "rb") as file:
             capture = file.read()
         at, lengths = 24, []
@@ -367,7 +367,7 @@ class Cli(Case):
         self.assertEqual(pages, "small")
         self.assertEqual(len(warnings), 1)
         self.assertRegex(warnings[0], r"small pages.*sysctl vm\.nr_hugepages=[1-9][0-9]+$")
-        with open("/proc/sys/vm/nr_hugepages") as file:  # the advice never lowers the present number
+        with open("/proc/sys/vm/nr_hugepages") as file:  # the advised number is not below the present one
             self.assertGreaterEqual(int(warnings[0].split("=")[-1]), int(file.read()))
         self.assertEqual(shown, f"millrace: warning: {warnings[0]}\n")
         self.assertEqual(run("--pages", "transparent", "--quiet")[1:], (warnings, ""))
@@ -411,8 +411,8 @@ class Cli(Case):
         self.assertIn("of at most 3 connections", self.run_ok(*self.config(text)).stdout)
 
     def test_memory_is_what_the_statistics_say(self):
-        """From a run to one with a larger capacity, the statistics' bytes grow as the resident memory does, within 10 %.
-        Both runs take more memory than Python itself: the kernel's maximum includes the time before the exec."""
+        """From a run to one with a larger capacity, resident memory grows by as much as the statistics' bytes, within 10 % of
+        that growth. Both runs take more memory than Python itself: the kernel's maximum includes the time before the exec."""
         config = self.write("two-way.toml", '[[service]]\naddress = "203.0.113.1"\n'
                             'backends = [{address = "10.0.0.1"}]\n')
         stats = self.path("stats.json")

@@ -3,7 +3,7 @@
 
     control_test.py MILLRACE [TEST...]
 
-MILLRACE_TEST_SECONDS: for how many seconds the configuration is reloaded while connections transfer data.
+MILLRACE_TEST_SECONDS: for how many seconds (default 3) the configuration is reloaded while connections transfer data.
 """
 
 import collections
@@ -374,7 +374,7 @@ class Changing(Asked):
         self.refused(422, ["port (inside) mtu: cannot change"], "POST /reload")
         self.write("f.toml", GOOD.replace('name = "inside"', 'name = "within"'))
         self.refused(422, ["port (inside) is gone: cannot", "port (within) is new: cannot"], "POST /reload")
-        # With one worker the default sharing scheme changes, too. As the file names no scheme, the reply does not list `sharing`.
+        # With one worker the default sharing scheme changes, too. As the file names no scheme, the error does not name `sharing`.
         self.write("f.toml", GOOD.replace("workers = 2", "workers = 1"))
         self.assertNotIn("sharing", self.ask("POST /reload", 422)["error"])
         self.write("f.toml", "# nothing\n")
@@ -403,7 +403,7 @@ class Changing(Asked):
             self.assertIn("tpc", self.process.stderr.readline())
 
     def test_many_services(self):
-        """Few of 1002 services have their Maglev table at the start. Memory does not grow with reloads."""
+        """Few of the 1002 Maglev tables of 1004 services are made at the start. Memory does not grow with reloads."""
         def text(last_byte):
             others = (f'[[service]]\naddress = "203.0.113.20"\nport = {port}\nprotocol = "tcp"\nbackends = ['
                       + ", ".join(f'{{ address = "10.1.{port >> 8}.{b + last_byte}", port = {port} }}' for b in (1, 2, 3)) + "]\n"

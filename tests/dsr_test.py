@@ -143,7 +143,8 @@ class Dsr(Asked):
         self.assertEqual(self.servers_of(20), {SECOND: 20})
 
     def test_connections_of_a_dead_server_may_end(self):
-        """Packets of an unhealthy server's connections go to another server, which does not know the connections and resets them."""
+        """With `on_unhealthy = "reset"`, packets of an unhealthy server's connections go to another server, which does not know
+        the connections and resets them."""
         health = 'on_unhealthy = "reset"\nhealth = { check = "tcp" }'
         self.serve(configuration("workers = 2", health))
         clients = {}
@@ -204,7 +205,7 @@ class Dsr(Asked):
         self.assertEqual([client.get(1000) for client in clients], met)
 
     def test_a_service_changes_its_manner(self):
-        """Connections that began with an entry for replies keep it after reloads between nat and dsr."""
+        """After reloads between `nat` and `dsr`, new connections are served as the configuration in force says."""
         as_nat = STATEFUL.replace('forward = "dsr"', 'forward = "nat"')
         self.serve(as_nat)
         self.reload(STATEFUL)

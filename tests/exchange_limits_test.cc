@@ -1,5 +1,5 @@
-// Tests moves of a shard step by step, where something runs out: connections' time, places in
-// tables, room for packets that wait. One thread runs all workers, a few bursts at a time.
+// Tests moves of a shard step by step, most of them while connections' time, places in tables or
+// room for packets runs out. One thread runs all workers, a few bursts at a time.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -60,7 +60,7 @@ class ScriptPort final : public MemoryPort {
   std::deque<std::pair<Bytes, unsigned>> to_come_;
 };
 
-/// A client that has, or had, a connection.
+/// A client of one connection, and the connection's backend once it is known.
 struct Client {
   End end;
   std::uint8_t protocol = kProtocolUdp;
@@ -82,7 +82,7 @@ struct Combination {
 };
 void PrintTo(const Combination& of, std::ostream* to) { *to << of.table << ' ' << of.ageing; }
 
-/// Two workers: at first worker 0 has the even shards, and worker 1 the odd ones.
+/// Tests with two workers: at first worker 0 has the even shards, and worker 1 the odd ones.
 class ShardStepsTest : public testing::TestWithParam<Combination> {
  protected:
   void SetUp() override { skip_what_seems_a_race(GetParam().table); }
@@ -104,7 +104,7 @@ class ShardStepsTest : public testing::TestWithParam<Combination> {
       }
       return all;
     }
-    /// Serves a packet of each client, from the queue of `worker`. Returns the results by client.
+    /// Serves a packet of each client that arrives at `worker`'s queue. Returns results by client.
     std::vector<ScriptPort::Served> ask(unsigned worker, const std::vector<Client>& all) {
       return results_of(worker, all, [](const Client& one) { return one.asks(); });
     }
@@ -121,7 +121,7 @@ class ShardStepsTest : public testing::TestWithParam<Combination> {
       if (!is_answered) return;
       for (const auto& one : answer(worker, all)) EXPECT_EQ(one.verdict, Verdict::tracked);
     }
-    /// Advances the time, and serves empty bursts, by which the workers learn it.
+    /// Advances the time, and serves empty bursts, from which the workers learn the new time.
     void pass(std::uint32_t ms) {
       now_ms += ms;
       for (unsigned n = 0; n < 2; ++n) step(n);
@@ -223,7 +223,7 @@ TEST_P(ShardStepsTest, AConnectionIsAsOldThereAsItWasHere) {
     steps.ask(1, busy);
     expect(1, busy, 0, ConnectionState::udp);
     steps.pass(1'000);
-    steps.ask(1, busy);  // over 2 s after each connection's first packet: now it is a stream
+    steps.ask(1, busy);  // over 2 s after each connection's first packet: each becomes a stream
     expect(1, busy, 0, ConnectionState::udp_stream);
     steps.move(0, 0);
     expect(0, idle, 2'500, ConnectionState::udp);
@@ -233,7 +233,7 @@ TEST_P(ShardStepsTest, AConnectionIsAsOldThereAsItWasHere) {
     expect(1, busy, 7'499, ConnectionState::udp_stream);
     EXPECT_EQ(steps.workers.counters().ended(), 0U);
     steps.pass(1);
-    for (const Client& one : idle) {  // `scan` may end them later
+    for (const Client& one : idle) {  // `scan` may end an expired connection later
       const bool may_be_there = GetParam().ageing == "scan";
       EXPECT_TRUE(may_be_there || !steps.find(1, one).has_value());
     }
@@ -258,7 +258,7 @@ TEST_P(ShardStepsTest, WhatExpiresOnItsWayEndsOnce) {
   EXPECT_LT(steps.live(0), kClients);
   EXPECT_EQ(steps.live(1), 0U);
   steps.now_ms += kTimeoutMs + 1;
-  // Connections in parcels have not aged, and go on; the others have expired, and begin again.
+  // Connections in parcels have not aged and go on; those at worker 0 have expired and begin again.
   for (unsigned n = 0; n < kClients; ++n) steps.port[0]->give(clients[n].asks(), n);
   for (const auto& one : steps.results(kClients)) EXPECT_EQ(one.verdict, Verdict::tracked);
   EXPECT_EQ(steps.live(0), 0U);
@@ -308,7 +308,7 @@ TEST_P(ShardStepsTest, AnErrorFollowsItsConnection) {
   steps.check_packets();
 }
 
-// Worker 1 is given shards until its tables are full.
+// Worker 1 is given shards until connections are evicted because its tables are full.
 TEST_P(ShardStepsTest, WhatFindsNoPlaceEndsAsEvicted) {
   constexpr unsigned kCapacity = 64;
   for (const bool evicts : {false, true}) {
@@ -348,7 +348,7 @@ TEST_P(ShardStepsTest, WhatFindsNoPlaceEndsAsEvicted) {
     }
     EXPECT_EQ(without.size(), evicted);
     steps.check_packets();  // checks the counts of sources, too
-    // Packets of evicted connections are those of no connection.
+    // Packets of evicted connections belong to no connection: each opens one, or is dropped.
     const std::uint64_t opened = steps.workers.counters().opened.value();
     std::uint64_t anew = 0;
     for (const auto& one : steps.ask(0, without)) {
@@ -357,7 +357,7 @@ TEST_P(ShardStepsTest, WhatFindsNoPlaceEndsAsEvicted) {
       anew += one.is_forwarded ? 1U : 0U;
     }
     EXPECT_EQ(steps.workers.counters().opened.value(), opened + anew);
-    // Under `lazy` an insertion may replace dead entries, so some clients may get an entry.
+    // Under `lazy` an insertion may replace expired entries, so some clients may get an entry.
     EXPECT_TRUE(GetParam().ageing == "lazy" || anew == 0);
     steps.check_packets();
     // Once all connections have expired, clients get entries again.
@@ -371,7 +371,8 @@ TEST_P(ShardStepsTest, WhatFindsNoPlaceEndsAsEvicted) {
 }
 
 // Worker 0's table is full, so it serves further clients by Maglev without entries. At worker 1
-// they get entries, and keep their backends, even if their packets arrive there before any parcel.
+// these clients get entries and keep their backends, also if their packets wait at worker 0 when
+// the move begins.
 TEST_P(ShardStepsTest, WhatWasServedWithoutAnEntryKeepsItsBackend) {
   constexpr unsigned kCapacity = 64;
   for (const bool comes_first : {false, true}) {
@@ -390,7 +391,7 @@ TEST_P(ShardStepsTest, WhatWasServedWithoutAnEntryKeepsItsBackend) {
         over.back().backend = destination_of(asked[n].bytes.data());
       }
     }
-    constexpr unsigned kTimes = 8;  // so many packets that worker 1 does not receive all at once
+    constexpr unsigned kTimes = 8;  // packets of each client: too many for one burst of worker 1
     const auto ask_again = [&] {
       for (unsigned n = 0; n < kTimes * over.size(); ++n)
         steps.port[0]->give(over[n % over.size()].asks(), n);

@@ -1,6 +1,7 @@
-// Workers that move shards to each other, over packets in memory: on threads of their own, or a few
-// bursts at a time on the test's one thread, which then decides which worker is next. Each packet
-// notes which worker has filed it. Tests check that each packet returns to the pool it came from.
+// Workers that serve packets in memory and move shards to each other: on threads of their own, or a
+// few bursts at a time on the test's one thread, which then decides which worker is next. Each
+// packet notes which worker is serving it. Tests check that each packet returns to the pool it came
+// from.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -65,8 +66,8 @@ inline Bytes ip_packet(const End& from, const End& to, unsigned protocol, const 
   }
   return ethernet(from.is_v6 ? 0x86dd : 0x0800) + ip + payload;
 }
-/// Returns a UDP datagram, or a TCP segment with the flag ACK and numbers 0. Either has `data`
-/// bytes of data.
+/// Returns a UDP datagram, or a TCP segment with the flag ACK whose sequence and acknowledgement
+/// numbers are 0. Either has `data` bytes of data.
 inline Bytes packet_between(const End& from, const End& to, std::uint8_t protocol,
                             unsigned data = 0) {
   const Bytes ports = be(from.port) + be(to.port);
@@ -105,7 +106,8 @@ inline End quoted_destination_of(const std::byte* error) {
   return detail::end_at(detail::quoted(error), false);
 }
 
-/// Returns an ICMP error about `packet`, destination unreachable, from a router to its sender.
+/// Returns an ICMP error about `packet`, destination unreachable, from a router to the sender of
+/// `packet`.
 inline Bytes error_about(const Bytes& packet) {
   const End to = source_of(packet.data());
   const Bytes type = to.is_v6 ? bytes({1, 0, 0, 0}) : bytes({3, 1, 0, 0});
@@ -117,9 +119,10 @@ inline Bytes error_about(const Bytes& packet) {
 struct Packet {
   static constexpr unsigned kNobody = UINT32_MAX;
   std::atomic<bool> is_free{true};
-  /// The worker that has filed the packet, and neither sent it nor passed it on.
+  /// The worker that has kept the packet in its burst (`Port::filed`), and neither sent it nor
+  /// passed it on since; or `kNobody`.
   unsigned filed_by = kNobody;
-  bool is_misplaced = false;  ///< a step of its way was missing, or in the wrong order
+  bool is_misplaced = false;  ///< a step of its way was missing or in the wrong order
   unsigned tag = 0;           ///< for the test's use
   unsigned phase = 0;
   std::uint32_t number = 0;
@@ -184,7 +187,8 @@ class MemoryPort : public Port, private WorkersExchange::Packets {
     }
     return bursts_left_ > 0;
   }
-  /// Hands packets over as `LivePort::filed` does, and notes that this worker has filed the others.
+  /// Hands packets over as `LivePort::filed` does, and notes that this worker serves the packets
+  /// that stay in the burst.
   void filed(Burst& burst, const Steering& steering) final {
     exchange_.hand_over(burst, steering);
     for (unsigned i = 0; i < burst.size; ++i) change(burst.handle[i], Packet::kNobody, worker_);
@@ -198,7 +202,7 @@ class MemoryPort : public Port, private WorkersExchange::Packets {
   }
 
   /// Makes the next run of the line end after `bursts` bursts, 3 or more. Packets on their way to
-  /// this worker are received in all of these but the last two.
+  /// this worker are received in all of these bursts but the last two.
   void set_bursts(unsigned bursts) {
     is_stepped_ = true;
     bursts_left_ = bursts;
@@ -255,7 +259,7 @@ class MemoryPort : public Port, private WorkersExchange::Packets {
   WorkersExchange exchange_;  // last, so that it is destroyed first: it gives packets back
 };
 
-/// Workers of a load balancer over shards that move.
+/// Workers that run a load balancer, and whose shards can move.
 struct Bed {
   static constexpr unsigned kShards = Indirection::kLeast;
 
@@ -267,7 +271,8 @@ struct Bed {
                                      Indirection(kShards, count), count)),
         exchange(Exchange::create(count, owners).value()) {}
 
-  /// Returns services with round robin, so that a connection that opens twice changes its backend.
+  /// Returns a configuration whose services use round robin, so that a connection that opens twice
+  /// most likely changes its backend.
   static BalanceConfig balance() {
     BalanceConfig config;
     config.services = {};
@@ -301,8 +306,8 @@ struct Bed {
   std::shared_ptr<Pool> pool(unsigned packets) {
     return pools.emplace_back(std::make_shared<Pool>(packets));
   }
-  /// Gives the ports the lines; to be called once all ports are added. Lines begin at tick 0, so
-  /// each line serves empty bursts, to learn the time before other workers' connections arrive.
+  /// Gives the lines to the ports; to be called after all ports were added. Lines begin at tick 0,
+  /// so each line serves empty bursts, to learn the time before other workers' connections arrive.
   void connect() {
     std::vector<Line*> lines;
     for (unsigned n = 0; n < workers.count(); ++n) lines.push_back(&workers.line(n));
@@ -322,8 +327,8 @@ struct Bed {
     return client.is_v6 ? shard_of<KeyV6>(client, protocol) : shard_of<KeyV4>(client, protocol);
   }
 
-  /// Expects, of workers at rest, that their counts equal their connections, and that no connection
-  /// exists twice.
+  /// Expects that all counts equal the numbers of connections, and that no connection exists twice.
+  /// To be called while the workers are at rest.
   void check() const {
     for (unsigned n = 0; n < workers.count(); ++n) {
       const auto whole = workers.line(n).check_invariants();
@@ -410,7 +415,8 @@ struct Bed {
   }
 };
 
-/// Returns the ageing scheme to test `table` with. The tables get these three schemes in turn.
+/// Returns the ageing scheme to test `table` with: three schemes are assigned to the tables in
+/// turn.
 inline std::string ageing_for(const std::string& table) {
   constexpr std::array<const char*, 3> kAgeing{"wheel", "scan", "lazy"};
   const auto tables = tables_for("sharded");

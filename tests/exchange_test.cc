@@ -1,11 +1,11 @@
-// Tests shards that move between running workers: every packet of every conversation, and every
-// ICMP error about a conversation, is served once, in order, by its connection's backend, whichever
-// worker received it.
+// Tests shards that move between running workers: every packet of a conversation, and every ICMP
+// error about it, is served once, in order, with its connection's backend, whichever worker
+// received it.
 //
-// A conversation has four kinds of packets. Those of one kind are numbered, and arrive at the queue
-// of one worker. Conversations pause until their connections have ended by timeout, while shards go
-// on moving, and begin again: each opens one connection each time, which must keep its backend. The
-// workers' clocks differ by hours and days.
+// A conversation has four kinds of packets, of which two are ICMP errors. Packets of one kind are
+// numbered, and arrive at the queue of one worker. Conversations pause until their connections have
+// ended by timeout, while shards go on moving, and begin again: each opens one connection each
+// time, which must keep its backend. The workers' clocks differ by hours and days.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -32,13 +32,14 @@ constexpr unsigned kPackets = 64;
 constexpr unsigned kPhases = 8;
 
 // Simulated time passes with each move. A packet is served at most a dozen moves after it was made:
-// each move takes at least one burst of each worker, and rings hold at most all packets.
+// each move takes at least one burst of each worker, and no more than `kPackets` packets of each
+// worker can wait.
 constexpr std::uint32_t kMoveMs = 500;
 constexpr std::uint32_t kDelayMs = 12 * kMoveMs;
 constexpr std::uint32_t kTalkMs = 8 * kMoveMs;
 constexpr std::uint32_t kIdleMs = 24 * kMoveMs;
 static_assert(kTalkMs + kDelayMs < kIdleMs);
-/// The pause between a connection's phases. It includes the second by which `scan` may be late.
+/// The pause between a conversation's phases. It includes the second by which `scan` may be late.
 constexpr std::uint32_t kPauseMs = kDelayMs + kIdleMs + 4 * kMoveMs;
 constexpr std::uint32_t kPeriodMs = kTalkMs + kPauseMs;
 
@@ -100,12 +101,13 @@ class TalkingPort final : public MemoryPort {
     return traffic_->silent < exchange().workers() ||
            traffic_->served + traffic_->dropped < traffic_->sent || !exchange().is_at_rest();
   }
-  /// Adds a packet of no connection, as few connections are packed while packets wait.
+  /// Adds a packet that belongs to no connection. While packets wait, a worker packs few
+  /// connections between two bursts: so moves take longer.
   void fill_last(Burst& burst) override {
     if (traffic_->is_ending || random_() % 16 == 0) return;
     Packet* const packet = pool().take();
     if (packet == nullptr) return;
-    packet->number = 0;  // of no conversation
+    packet->number = 0;  // belongs to no conversation
     add(burst, *packet, ethernet(0x88cc) + zeros(46));
   }
 
@@ -229,7 +231,8 @@ struct Talk {
     EXPECT_TRUE(bed.workers.run(ports).has_value());
   }
 
-  /// Expects that every packet sent was served, and that all connections end in time.
+  /// Expects that every packet that the ports made was served, and that all connections end after
+  /// their timeouts.
   void check() {
     EXPECT_EQ(traffic.wrong, 0U);
     EXPECT_EQ(traffic.dropped, 0U);
@@ -262,7 +265,7 @@ TEST_P(ExchangeTest, ConversationsGoOnWhileShardsMove) {
   constexpr unsigned kMoves = kSanitized ? 70 : 120;
   SCOPED_TRACE(repeat());
   for (const unsigned count : {2U, 3U}) {
-    if (kSanitized && count == 2) continue;  // to save time: three workers test the same
+    if (kSanitized && count == 2) continue;  // to save time: 3 workers test what 2 test
     SCOPED_TRACE(std::to_string(count) + " workers");
     Talk talk(GetParam(), count);
     for (unsigned moves = 0; moves < kMoves && talk.traffic.wrong == 0; ++moves) {

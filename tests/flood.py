@@ -6,8 +6,8 @@
 
 The capture's busiest servers become services, and its replies come from their backends, as in
 roundtrip.py. millrace replays the capture alone, and then with a flood, which begins after a fifth of
-the capture: --each packets from spoofed sources to those servers for each packet of the capture; or the
-packets of a recorded flood, sent to those servers in place of its victims. --speed makes the capture
+the capture: --each packets to those servers for each packet of the capture, from spoofed sources, or with
+--recorded those of a recorded flood, sent to those servers in place of its victims. --speed makes the capture
 that many times faster. Both replays have a table of --capacity connections. Exit status 1 if a packet
 of a connection from before the flood came out different, or if that happened to more than 1 % of the
 connections that began later; 2 if the test cannot run.
@@ -62,7 +62,7 @@ def spoofed(servers, kind, rng):
 
 
 def recorded(path, servers):
-    """Yields the packets of a recorded flood again and again, to the servers in turn."""
+    """Yields the TCP packets over IPv4 of a recorded flood again and again, to the TCP servers over IPv4 in turn."""
     capture = captures.Capture(path)
     targets = [s for s in servers if s[2] == TCP and len(s[0]) == 4]
     if not targets:
@@ -128,7 +128,7 @@ def replay(millrace, config, capacity, sent, folder, name):
         raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr.strip()}")
     came = list(captures.Capture(out))
     if len(came) != len(sent):
-        raise RuntimeError(f"{len(sent)} packets went in, {len(came)} came out")
+        raise RuntimeError(f"{len(sent)} packets went in, and all must come out, but {len(came)} came out")
     with open(stats, encoding="utf-8") as file:
         return came, json.load(file)
 
@@ -164,14 +164,14 @@ def flood(options, folder):
     seconds = max((own[-1][0] - own[begin][0]) / captures.SECOND, 1e-9)
     what = os.path.basename(options.recorded) if options.recorded else options.kind
     print(
-        f"{what}, seed {options.seed}: {len(sent) - len(own):,} packets of the flood to {len(own):,} "
-        f"others, {(len(sent) - len(own)) / seconds / options.capacity:.2f} times the capacity a "
-        f"second; {stats['connections']['live']:,} live at the end, "
+        f"{what}, seed {options.seed}: {len(sent) - len(own):,} packets of the flood among {len(own):,} "
+        f"of the capture, {(len(sent) - len(own)) / seconds / options.capacity:.2f} times the table's capacity a "
+        f"second; {stats['connections']['live']:,} connections live at the end, "
         f"{collections.Counter(stats['connections']['closed']).get('evicted', 0):,} evicted"
     )
     print(
-        f"{before:,} connections began before the flood: packets of {hurt:,} came out different than "
-        f"without it; {later:,} began during the flood: packets of {lost:,} did"
+        f"{before:,} connections began before the flood: packets of {hurt:,} (allowed: 0) came out "
+        f"different than without it; {later:,} began during the flood: packets of {lost:,} (allowed: 1 %) did"
     )
     return hurt > 0 or lost > 0.01 * later
 
@@ -180,7 +180,7 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("millrace", help="the program")
+    parser.add_argument("millrace", help="the program to test")
     parser.add_argument("capture")
     parser.add_argument("--kind", choices=("syn", "ack", "udp"), default="syn")
     parser.add_argument("--recorded", metavar="CAPTURE", help="a flood that was captured")

@@ -75,7 +75,7 @@ class Fragments(Asked):
         return udp
 
     def in_place_of(self, family, server):
-        """Stops a server; returns a socket at its address, by which the test itself answers."""
+        """Stops a server; returns a socket at the server's address and port, with which the test itself answers."""
         self.servers.stop(family, server)
         with self.network_.servers:
             udp = socket.socket(FAMILIES[family], socket.SOCK_DGRAM)
@@ -92,7 +92,7 @@ class Fragments(Asked):
         return udp
 
     def exchange(self, udp, size):
-        """Sends a datagram until it comes back, five times at most: the kernel of a busy machine loses some."""
+        """Sends a datagram until it comes back, five times at most: the kernel of a busy machine loses some datagrams."""
         for _ in range(5):
             udp.send(payload(size))
             try:
@@ -102,7 +102,7 @@ class Fragments(Asked):
                         return
             except TimeoutError:
                 self.lost += 1
-        self.fail(f"{size} bytes do not come back")
+        self.fail(f"a datagram of {size} bytes did not come back in 5 attempts")
 
     def test_routed(self):
         for _ in self.each_sharing():
@@ -149,7 +149,8 @@ class Fragments(Asked):
 
 class OnPacketSockets(Fragments):
     def test_of_a_backend_that_has_gone(self):
-        """Connections of a removed backend go on, and its replies get the service's address: its fragments must be dropped."""
+        """With `move_udp = false` UDP connections of a removed backend go on. The backend's replies get the service's address, so
+        fragments from the backend must be dropped."""
         family, a = 4, ADDRESSES[4]
         stays = GOOD.replace("[[service]]\n", "[[service]]\nmove_udp = false\n")
         self.serve_with(stays)

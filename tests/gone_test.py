@@ -16,7 +16,7 @@ from network import ADDRESSES, FAMILIES, PORT, SERVER_PORT
 
 
 def with_keys(keys, text=GOOD):
-    """Returns `text` with these keys added to each service."""
+    """Returns `text` with the lines `keys` added to each service."""
     return text.replace("[[service]]\n", "[[service]]\n" + keys + "\n")
 
 
@@ -195,9 +195,9 @@ class Gone(Asked):
                 self.stop()
 
     def test_a_backends_packets_do_not_leave_with_its_address(self):
-        """Each backend sends a datagram to a client without a connection. The datagram of the backend to which consistent
-        hashing sends that client may be a reply, and gets the service's address; the other one is a stray reply, and is
-        dropped unless `direct` is set."""
+        """Each backend sends a client a datagram that belongs to no connection. The datagram from the backend to which consistent
+        hashing sends that client may be a reply, and gets the service's address. The other backend's datagram is dropped as a
+        stray reply, or with `direct` leaves with the backend's own address."""
         self.serve_with()
         udp = self.datagram_socket(port=5555)
         udp.settimeout(0.5)

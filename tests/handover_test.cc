@@ -1,5 +1,6 @@
 // Tests new workers that take over the connections of old workers, which go on serving meanwhile.
-// In the end both have the same connections, whatever their tables, however the records are cut.
+// In the end both have the same connections, whatever their tables and wherever the stream of
+// records is cut, unless the new workers lack a service, backend or function.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -99,7 +100,8 @@ class HandoverTest : public testing::TestWithParam<Change> {
     return all;
   }
 
-  /// Returns true if a connection ends once its backend is gone, and then gets another backend.
+  /// Returns true if the connection ends when its backend is removed; its next packet then gets
+  /// another backend.
   static bool moves(const ListedConnection& connection) {
     const auto protocol = std::visit([](const auto& key) { return key.protocol; }, connection.key);
     return !is_answered(connection.state) ||
@@ -205,7 +207,7 @@ TEST_P(HandoverTest, TheSameConnectionsInTheEnd) {
     const auto whole = to.line(n).check_invariants();
     EXPECT_TRUE(whole.has_value()) << whole.error().message;
   }
-  // The counts for limits are the same, too.
+  // Old and new workers also have the same counts for limits.
   const auto counted = [](const Workers& workers) {
     std::vector<std::pair<std::uint64_t, std::uint64_t>> all;
     for (const auto& service : services_of(workers)) {
@@ -227,7 +229,7 @@ TEST_P(HandoverTest, TheyGoOn) {
   const auto& [one, other] = GetParam();
   Workers from = one.make();
   serve_some(from, seed_ % 1000);
-  // The number of workers stays, so the spread gives each the packets of its connections.
+  // The number of workers stays, so the spread gives each worker the packets of its connections.
   Scheme same = other;
   same.workers = from.count();
   Workers to = same.make();
@@ -268,7 +270,7 @@ TEST_P(HandoverTest, WhoseServiceIsGoneDrains) {
 }
 
 /// If the new process has not configured a backend, it treats the backend's connections as a reload
-/// would: those without a reply end.
+/// would: connections without a reply end, and so do those of protocols other than TCP and SCTP.
 TEST_P(HandoverTest, WhatNobodyAnsweredLeavesABackendThatIsGone) {
   const auto& [one, other] = GetParam();
   Workers from = one.make();
@@ -316,8 +318,8 @@ TEST_P(HandoverTest, WhatHasNoPlaceIsLeftBehind) {
   EXPECT_EQ(taking_over.left_behind(), from.report_v4().live);
 }
 
-/// A connection with packets that a function translates is left behind if the new process lacks
-/// that function: its packets would go on untranslated.
+/// A connection whose packets a function translates is left behind if the new process lacks that
+/// function: its packets would go on untranslated.
 TEST_P(HandoverTest, WhatAFunctionServedThatIsNotHereIsLeftBehind) {
   const auto& [one, other] = GetParam();
   Services some = services();
@@ -438,7 +440,8 @@ TEST(TakingOverTest, NonsenseIsRefused) {
   EXPECT_TRUE(refuses(odd, false, own)) << "a state of UDP for a TCP connection";
 }
 
-// A function's part is read in its own version only. A part of an unknown function is no error.
+// A function reads its part only in the version that it writes itself. A part of an unknown
+// function is no error.
 TEST(TakingOverTest, PartsAreKnownByNameAndVersion) {
   const Scheme scheme{"race", "sharded", 1};
   const auto take = [&](const std::vector<CarriedPart>& parts,
@@ -473,7 +476,7 @@ TEST(TakingOverTest, PartsAreKnownByNameAndVersion) {
   EXPECT_EQ(take(parts), "") << "a name without a 0 at its end";
   parts = scheme.make().line(0).carried_parts();
   parts[0].image_bytes += 2;
-  EXPECT_NE(take(parts), "") << "an image larger than in that version";
+  EXPECT_NE(take(parts), "") << "an image larger than that of version 1";
   EXPECT_NE(take({}), "") << "no parts";
   parts.assign(65, parts[1]);
   EXPECT_NE(take(parts), "");

@@ -13,8 +13,8 @@ packets at the times at which they were sent, up to the time at which the list w
 a connection that only one side has, or whose states differ. It is explained if one of the rules in
 kernel_known.py applies to it. If MILLRACE is `-`, only the kernel's list is made.
 
-Needs root, and the commands ip, nft and conntrack (iproute2, nftables, conntrack). Exit status 1 if more
-than --allowed of the connections differ without explanation, 2 if the comparison cannot run.
+Needs root, and the commands ip, nft and conntrack (iproute2, nftables, conntrack). Exit status 1 if a
+larger share than --allowed of the connections differs without explanation, 2 if the comparison cannot run.
 """
 
 import argparse
@@ -62,7 +62,7 @@ def _reason_against(flow, wire, data):
     if flow.l4 - flow.l3 != (20 if flow.family == 4 else 40):
         return "with options"
     if flow.family == 4 and data[flow.l3 + 2 : flow.l3 + 4] == bytes(2):
-        return "without length"
+        return "without a length"
     if not all(_routable(end[0]) for end in roundtrip.ends(flow, data)):
         return "not routable"
     return None
@@ -107,7 +107,7 @@ class Choice:
                 reason = _reason_against_error(quote, data)
                 pair = _pair(quote.flow, data[quote.at :])
                 if reason is None and pair not in known:
-                    reason = "errors about others"
+                    reason = "errors about no packet before them"
                 l3, end, family = quote.l3, quote.end, quote.family
             else:
                 reason = _reason_against(flow, wire, data)
@@ -195,7 +195,7 @@ def as_of_backend(frame, backends):
 def write_config(path, backends, timeouts_s):
     with open(path, "w", encoding="utf-8") as file:
         print('function = "balance"\n\n[balance]\nunmatched = "pass"', file=file)
-        # Small tables, since each of many services has one backend.
+        # Small Maglev tables, since each of many services has one backend.
         print("maglev_table_size = 2", file=file)
         print("\n[ageing]\ninterval_ms = 1\n\n[ageing.timeout_s]", file=file)
         for key, value in timeouts_s.items():
@@ -282,7 +282,7 @@ def packets_of(wanted, sent):
 
 
 def _shown(side, connection):
-    return f"{side} {connection.state}" if connection else f"{side} has none"
+    return f"{side} {connection.state}" if connection else f"{side} has no connection"
 
 
 def report(found, seen, kernel, millrace, run):

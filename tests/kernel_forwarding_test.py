@@ -222,7 +222,7 @@ class Forwarding(Asked):
                 self.assertGreater(dropped.get(reason, 0), 0, reason)
 
     def test_reverse_path(self):
-        """Linux has no rp_filter for IPv6, so its outcomes for IPv4 are expected for both families. A reload changes rpf."""
+        """Linux has no rp_filter for IPv6, so its outcomes for IPv4 are expected for both families. A reload changes `rpf`."""
         frames = router_frames.for_rpf()
         kernel = {}
         for rpf, number in (("strict", 1), ("loose", 2), ("off", 0)):

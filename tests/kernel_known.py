@@ -1,4 +1,4 @@
-"""The connections of both sides of kernel_conntrack.py, and the differences between the sides that are explained.
+"""Connections as the two sides of kernel_conntrack.py, the kernel and millrace, list them; and differences that are explained.
 
 A difference is explained if one of the rules in `KNOWN` applies to the conversation's packets.
 """
@@ -26,12 +26,12 @@ STATES = {
 }
 _TIMEOUT_OF = {"syn_sent2": "tcp_syn_sent", "closed": "tcp_close"}
 
-# The wheel ends a connection up to an interval late, and the kernel counts jiffies of 4 ms or 10 ms.
+# The wheel ends a connection up to an interval late, and the kernel counts jiffies of up to 10 ms.
 MARGIN_NS = 30_000_000
 
 
 class Conversation(NamedTuple):
-    """The client, which first sent a packet, and the server: each (address, port)."""
+    """The client, which sent the first packet, and the server: each (address, port)."""
 
     protocol: int
     client: tuple
@@ -93,7 +93,7 @@ class Run(NamedTuple):
 
 
 def _since_open(seen):
-    """Returns the client's last SYN that is no retransmission, and the packets since then."""
+    """Returns the client's last SYN that is no retransmission, and the packets since then; without such a SYN all packets."""
     start = 0
     for i, packet in enumerate(seen):
         if packet.by_client and packet.flags & (SYN | ACK | RST) == SYN:
@@ -278,7 +278,7 @@ KNOWN = (
     ),
     (
         "RST unanswered",
-        "nf_conntrack_tcp_packet compares a RST with what the other side has acknowledged, if it has; "
+        "nf_conntrack_tcp_packet compares a RST with what the other side has acknowledged, if it has acknowledged anything; "
         "millrace ignores a RST that does not have the number of its sender's next byte (RFC 5961)",
         _reset_unanswered,
     ),
@@ -323,7 +323,7 @@ KNOWN = (
     ),
     (
         "two seconds",
-        "nf_conntrack_udp_packet: a stream once 2 s old, counted in jiffies",
+        "nf_conntrack_udp_packet: a conversation is a stream once it is 2 s old, counted in jiffies",
         _stream_at_two_seconds,
     ),
 )

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests millrace and the kernel on one card: services by millrace, and the machine's own traffic by the kernel.
+"""Tests millrace and the kernel on one card: millrace serves the services, and the kernel has the machine's own traffic.
 
     kernel_port_test.py MILLRACE [TEST...]
 """

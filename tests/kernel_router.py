@@ -1,7 +1,7 @@
 """A router made of Linux network namespaces, which tracks the connections that it forwards.
 
 Needs root, and the commands ip, nft and conntrack (iproute2, nftables, conntrack). The namespaces have no
-names outside this process, so that they vanish when it ends, however it ends.
+names, so that they vanish when this process ends, however it ends.
 """
 
 import collections
@@ -19,7 +19,7 @@ _COMMANDS = ("ip", "nft", "conntrack")
 # Key of [ageing.timeout_s]: (Linux's default in seconds, a short one, sysctls without their prefix nf_conntrack_).
 # tcp_timeout_unacknowledged of the kernel is for mid-stream connections without a reply, and for
 # established ones with unacknowledged data. To millrace the latter are established (RFC 5382, REQ-5), so
-# both sets give tcp_midstream the value of tcp_established. The kernel has one setting for udp and
+# tcp_midstream has both values of tcp_established. The kernel has one setting for udp and
 # udp_unreplied.
 TIMEOUTS_S = {
     "tcp_syn_sent": (120, 2, ["tcp_timeout_syn_sent"]),

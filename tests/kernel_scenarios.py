@@ -4,7 +4,8 @@
     kernel_scenarios.py CAPTURE
 
 A conversation is a list of packets: the sender (`>` the client, `<` the server), the flags, the sequence
-number, the acknowledged number (both relative to the first ones), and the number of bytes of data.
+number, the acknowledged number (both relative to the first number of the side whose bytes they count), and
+the number of bytes of data.
 `!` in front: a router's ICMP error about the packet, in place of it. `~500`: a pause of 500 ms.
 """
 

@@ -42,7 +42,8 @@ struct PhaseTimeout {
   std::string_view name;
   std::uint32_t ms;
 };
-/// Timeouts in the order of `Phase`. All are different, and none is a multiple of an interval.
+/// Timeouts in the order of `Phase`. All are different, and none is a multiple of 10 ms, the
+/// interval of most of the tested schemes.
 inline constexpr std::array kPhases{
     PhaseTimeout{"syn_sent", 6007},      PhaseTimeout{"syn_received", 2103},
     PhaseTimeout{"established", 9001},   PhaseTimeout{"half_closed", 2509},
@@ -59,7 +60,7 @@ constexpr const PhaseTimeout& timeout_of(Phase phase) {
 struct Heard {
   bool from_server;
   std::uint8_t protocol;
-  std::uint8_t flags;  ///< TCP's
+  std::uint8_t flags;  ///< TCP only
   bool has_data;       ///< TCP only
 };
 
@@ -134,13 +135,14 @@ using Client = std::uint32_t;
 class Oracle {
  public:
   /// `slack_ms`: how long after its timeout a connection may be kept; none: no connection is
-  /// removed. `meets_expired`: a packet may find its connection after the timeout, and the
-  /// connection then goes on.
+  /// removed. `meets_expired`: true if a packet that comes after the timeout still finds its
+  /// connection, as long as no sweep has removed the connection, and the connection then goes on;
+  /// false if such a packet finds none.
   Oracle(std::optional<std::uint32_t> slack_ms, bool meets_expired)
       : slack_ms_(slack_ms), meets_expired_(meets_expired) {}
 
-  /// Notes a removal. The next call of `at` judges it, since a line reports removals before the
-  /// present time.
+  /// Notes a removal. The next call of `at` judges it, since a line reports removals before it
+  /// reports the present time.
   void removed(Client client) { removed_now_.push_back(client); }
   void at(Tick now) {
     now_ = now.ms;
@@ -182,14 +184,15 @@ class Oracle {
   std::uint64_t begun = 0;
   std::uint64_t removals = 0;
   std::array<std::uint64_t, kPhases.size()> removals_in{};  ///< indexed by phase
-  std::uint64_t kept_by_late_packets = 0;  ///< found their connection after its timeout
+  std::uint64_t kept_by_late_packets = 0;  ///< packets that found an expired connection
   std::uint64_t faults = 0;
   // The least and the most time from a connection's timeout to its removal.
   std::int64_t earliest_ms = std::numeric_limits<std::int64_t>::max();
   std::int64_t latest_ms = std::numeric_limits<std::int64_t>::min();
 
  private:
-  /// Returns the time since the connection's timeout; negative before it, or if there is none.
+  /// Returns the time since the connection's timeout; negative before the timeout, or if no
+  /// connection is removed.
   std::int64_t lateness_ms(const Life& life) const {
     if (!slack_ms_) return std::numeric_limits<std::int64_t>::min();
     return std::int64_t{now_} - life.deadline();

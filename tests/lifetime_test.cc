@@ -1,6 +1,7 @@
-// Lifetimes of connections: campus traffic through whole lines in simulated time, each ageing
-// scheme against an oracle that sees every packet and every removal. No connection may be removed
-// before its timeout, and none may be kept longer than the slack that docs/ageing.md states.
+// Tests lifetimes of connections: campus traffic passes through whole lines in simulated time, each
+// ageing scheme against an oracle that sees every packet and every removal. No connection may be
+// removed before its timeout, and none may be kept for longer after it than the slack that
+// docs/ageing.md states.
 //
 // MILLRACE_LIFETIME_CONNECTIONS is the number of connections for each scheme; 100,000 if it is not
 // set (a tenth under a sanitizer). 1000 or more are needed, so that some end in every phase.
@@ -58,7 +59,8 @@ struct Scheme {
   std::uint32_t interval_ms;
   std::optional<std::uint32_t> slack_ms;  ///< none: no connection is removed
   bool meets_expired;
-  /// Connections for each place in the tables. At most 1 connection in 40 is live at a time.
+  /// Connections for each place in the tables. At most 1 connection in 40 is live at a time, except
+  /// under `none`, where all stay live.
   std::uint64_t connections_a_place;
 };
 void PrintTo(const Scheme& scheme, std::ostream* to) { *to << scheme.name; }
@@ -144,7 +146,8 @@ class WatchFor final : public FunctionFor<K> {
     std::memcpy(&client, state, sizeof client);
     return client;
   }
-  /// Returns what the oracle needs to know of a packet. The packet must have no IP options.
+  /// Returns what the oracle needs to know of a packet, which must have no IP options or extension
+  /// headers.
   static test::Heard heard(const K& key, const std::byte* l4) {
     const auto u8 = [l4](int at) { return std::to_integer<std::uint8_t>(l4[at]); };
     constexpr bool kV4 = K::Address::kBytes == 4;

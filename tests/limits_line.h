@@ -1,11 +1,12 @@
 // Plays scenarios of connections, given as text, on a line. Each line of text is a packet and its
 // expected verdict: `END [<] PACKET VERDICT`.
 //
-// END is a client's end: "a1" is port 1 of host a, to the service v; "a1w" to the service w. "A1"
-// is another address in the network of a. With `<` the packet comes from the connection's backend.
-// PACKET names TCP flags, or is UDP; `guess` is an ACK, and `guessed-FIN` a FIN, from a sender that
-// has not seen the packets which it would have to acknowledge. DATA is an ACK with one byte of
-// data, `cut` the beginning of a TCP header. `+1000` in place of a packet lets 1000 ms pass.
+// END is a client's end: "a1" is port 1001 of host a, to the service v; "a1w" to the service w.
+// "A1" is another address in the network of a. With `<` the packet comes from the connection's
+// backend. PACKET names TCP flags, or is UDP; `guess` is an ACK, and `guessed-FIN` a FIN, from a
+// sender that has not seen the packets which it would have to acknowledge. DATA is an ACK with one
+// byte of data, `cut` the beginning of a TCP header. `+1000` in place of a packet lets 1000 ms
+// pass.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -143,7 +144,8 @@ class LimitsLine {
   std::uint64_t count(Verdict verdict) const {
     return line_->counters().verdict[static_cast<std::size_t>(verdict)].value();
   }
-  /// Checks that the limits' counts are those of the live connections, and that packets add up.
+  /// Checks that the counts for the limits agree with each other and with the live connections, and
+  /// that each packet has a verdict.
   void check() const {
     const WorkerCounters& c = line_->counters();
     std::uint64_t all = 0;

@@ -1,5 +1,5 @@
-// Tests the limits of sources and of services on a whole line, with every table and ageing scheme,
-// in both families. Tests with several workers are in limits_sharing_test.cc.
+// Tests the limits of sources and of services on a whole line, with every table and every ageing
+// scheme but `none`, in both families. Tests with several workers are in limits_sharing_test.cc.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -78,8 +78,9 @@ TEST_P(LimitsTest, APrefixIsOneSource) {
   check();
 }
 
-// Packets with a forged source, from a sender that sees no replies, use up nothing of that source's
-// limit: neither SYNs, nor packets that end such connections, nor guessed acknowledgements.
+// Packets with a forged source address, from a sender that sees no replies, count neither for the
+// limit of that source nor for that of the service: SYNs, ACKs, UDP, RSTs, FINs, guessed
+// acknowledgements. Nor do a server's SYN-ACKs, bare ACKs and RSTs.
 TEST_P(LimitsTest, WhatAnybodyCanMakeIsNotCounted) {
   make({.per_source = 1, .per_service = 1});
   for (int n = 10; n < 30; ++n) EXPECT_EQ(send("a" + std::to_string(n), false, "SYN"), "tracked");
@@ -147,7 +148,8 @@ TEST_P(LimitsTest, EveryEndGivesBack) {
     EXPECT_EQ(open("a99"), limit);
     play("a3 ACK tracked");
     is_free("a4");
-    // A RST ends the connection, and a SYN begins it again, while its source is at the limit.
+    // A RST ends the connection, and a SYN begins it again, while its source or service is at the
+    // limit.
     play("a4 RST tracked\na99 SYN " + limit);
     play("a4 SYN tracked");
     EXPECT_EQ(established(), 0U);
@@ -159,8 +161,8 @@ TEST_P(LimitsTest, EveryEndGivesBack) {
   }
 }
 
-// A reply that proves a connection without an entry may evict other connections for it, but not
-// beyond the limit.
+// A reply that proves a connection without an entry may evict another connection to make room, but
+// not if a limit forbids one more.
 TEST_P(LimitsTest, RepliesProveNoMoreThanTheLimit) {
   for (const bool is_service : {false, true}) {
     Plan plan{.capacity = 100, .half_open_percent = 1, .evicts = true};
@@ -179,7 +181,7 @@ TEST_P(LimitsTest, RepliesProveNoMoreThanTheLimit) {
       a1 ACK       tracked)");
     EXPECT_EQ(established(), 1U);
     const std::uint64_t opened = line_->counters().opened.value();
-    // Packets without an entry do not get around the limit either.
+    // Packets of connections without an entry do not get around the limit either.
     play("a2 ACK " + limit + "\na2 < DATA " + limit + "\na3 SYN " + limit +
          "\na2 < SYN-ACK stateless");
     EXPECT_EQ(line_->counters().opened.value(), opened);
@@ -189,7 +191,7 @@ TEST_P(LimitsTest, RepliesProveNoMoreThanTheLimit) {
   }
 }
 
-// Replies in one burst keep the limit, too: none evicts a connection for one that a limit forbids.
+// Replies in one burst keep the limit, too: no connection is evicted for one that a limit forbids.
 TEST_P(LimitsTest, NorDoRepliesOfOneBurst) {
   for (const bool is_service : {false, true}) {
     Plan plan{.capacity = 100, .half_open_percent = 1, .evicts = true};
@@ -210,9 +212,9 @@ TEST_P(LimitsTest, NorDoRepliesOfOneBurst) {
   }
 }
 
-// A reply that proves a connection advances the connection's state twice: when the connection
-// opens, and with the reply's burst. The next sequence number of the reply's sender must be right
-// all the same.
+// A reply that proves a connection without an entry advances the connection's state twice: when the
+// connection opens, and when the line follows the reply's burst. The next sequence number of the
+// reply's sender must be right all the same.
 TEST_P(LimitsTest, AReplyThatProvedEndsItsConnection) {
   make({.per_source = 2, .capacity = 100, .half_open_percent = 1, .evicts = true});
   play(R"(
@@ -260,7 +262,7 @@ TEST_P(LimitsTest, TheLimitOfAServiceIsItsOwn) {
   check();
 }
 
-// With both limits, a connection that one limit refuses is not counted by the other.
+// A connection that one of the two limits refuses does not count for the other limit.
 TEST_P(LimitsTest, OneLimitTakesNothingWhereTheOtherRefuses) {
   make({.per_source = 1, .per_service = 2});
   play("a2 SYN tracked\na2 < SYN-ACK tracked\nc1 SYN tracked\nc1 < SYN-ACK tracked");
@@ -272,8 +274,9 @@ TEST_P(LimitsTest, OneLimitTakesNothingWhereTheOtherRefuses) {
   check();
 }
 
-// The tables are far too small, so that proved connections of many sources evict one another all
-// the time. The counts must be those of the live connections, down to 0 at the end.
+// The configured capacity is far too small, so that in most tables proved connections of many
+// sources evict one another all the time. The counts must equal the numbers of live connections,
+// down to 0 at the end.
 TEST_P(LimitsTest, EvictionGivesBackWhatItTakes) {
   make({.per_source = 12,
         .per_service = 40,
@@ -284,7 +287,7 @@ TEST_P(LimitsTest, EvictionGivesBackWhatItTakes) {
   unsigned proved = 0;
   for (unsigned n = 0; n < 3000; ++n) {
     now_ = now_ + 5;
-    const auto host = static_cast<unsigned>(random() % 40);  // half of all packets are host a's
+    const auto host = static_cast<unsigned>(random() % 40);  // about half of all are host a's
     const std::string who = std::string(1, static_cast<char>('a' + (host < 20 ? host : 0))) +
                             std::to_string(random() % 100) + (random() % 4 == 0 ? "w" : "");
     const auto kind = static_cast<unsigned>(random() % 8);

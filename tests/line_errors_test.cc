@@ -30,7 +30,8 @@ class LineErrorsTest : public LineTest {};
 INSTANTIATE_TEST_SUITE_P(AllSchemes, LineErrorsTest, testing::ValuesIn(all_schemes()), name_of);
 
 // An error about a backend's packet goes to the backend, one about a client's packet to the client.
-// This holds for a service of any port, too, where only the connection's other entry has the port.
+// This holds, too, if the service serves every port: then only the originator's entry has the port
+// that the client used.
 TEST_P(LineErrorsTest, IcmpErrorsGoWhereTheirConnectionsGo) {
   for (const bool any_port : {false, true}) {
     BalanceConfig config;
@@ -82,12 +83,14 @@ TEST_P(LineErrorsTest, IcmpErrorsRefreshNothing) {
     return Visit::leave;
   };
   for (LineCursor at; at.at != LineCursor::At::end;) at = made.line->visit(at, note);
-  if (idle_ms.contains(client(7).port)) {  // the ageing scheme has not yet ended it
+  if (idle_ms.contains(client(7).port)) {  // the connection has not been removed yet
     EXPECT_NE(GetParam().ageing, "wheel");
     EXPECT_EQ(idle_ms[client(7).port], 1500U);
   }
   EXPECT_EQ(idle_ms[client(8).port], 0U);
-  // After the connection has ended, errors go to the backend that Maglev chooses.
+  // After the connection has ended, an error about a packet from the service goes to the backend
+  // that Maglev chooses. An error about a packet to a backend has the verdict `related` only if
+  // Maglev chooses that backend.
   EXPECT_GE(count(made, Verdict::related), 2'000U);
   check(made);
 }

@@ -1,4 +1,4 @@
-// Tests whole lines on captures in memory, with every table and every ageing scheme.
+// Tests whole lines on packets in memory, with every table and every ageing scheme.
 #include "line/line.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ TEST_P(LineTest, RepliesComeBackAsTheVirtualAddress) {
     EXPECT_EQ(destination_of(port.sent[n]).port, 8080);
     back.add(packet(destination_of(port.sent[n]), client(n), kSyn | kAck), 30);
   }
-  back.add(packet({{10, 0, 0, 1}, 9999}, {{192, 0, 2, 99}, 5}, kAck, 1), 30);  // of no service
+  back.add(packet({{10, 0, 0, 1}, 9999}, {{192, 0, 2, 99}, 5}, kAck, 1), 30);  // no reply
   made.line->run(back);
   ASSERT_EQ(back.sent.size(), 21U);
   for (unsigned n = 0; n < 20; ++n) {
@@ -56,8 +56,8 @@ TEST_P(LineTest, RepliesComeBackAsTheVirtualAddress) {
   check(made);
 }
 
-// Without an entry only the backend that consistent hashing chooses may reply. Its SYN-ACK proves
-// no connection, nor does its bare ACK; its data does.
+// For a connection without an entry only the backend that consistent hashing chooses may reply. The
+// SYN-ACK of this backend proves no connection, nor does its bare ACK; its data does.
 TEST_P(LineTest, AReplyWithoutAnEntryComesBackFromMaglevsBackend) {
   BalanceConfig config;
   config.services = {.v4 = {service(kVirtual, {1, 2, 3})}};
@@ -79,7 +79,7 @@ TEST_P(LineTest, AReplyWithoutAnEntryComesBackFromMaglevsBackend) {
       EXPECT_TRUE(source_of(back.sent[i]) == (asked && !is_own ? kVirtual : backend));
     }
   };
-  answer(kSyn);  // the backend begins a connection of its own
+  answer(kSyn);  // each backend begins a connection of its own
   answer(kSyn | kAck);
   EXPECT_EQ(count(made, Verdict::stateless), 2U);
   EXPECT_EQ(made.line->counters().opened.value(), 0U);
@@ -122,7 +122,8 @@ TEST_P(LineTest, HalfOpenConnectionsHaveABudget) {
   check(made);
 }
 
-// A connection that is proved evicts a connection of a lower rank, as long as there is one.
+// In a full table, a connection that a reply proves evicts one of lower worth: lower in the state's
+// rank, or idle for longer at the same rank.
 TEST_P(LineTest, AFullTableGivesUpWhatIsMissedLeast) {
   BalanceConfig config;
   config.services = {.v4 = {service(kVirtual, {1, 2, 3})}};
@@ -155,7 +156,7 @@ TEST_P(LineTest, AFullTableGivesUpWhatIsMissedLeast) {
   check(made);
 }
 
-// A capture may hold a connection's first packet and its reply a few packets apart.
+// A capture may hold a connection's first packet and the reply to it a few packets apart.
 TEST_P(LineTest, AReplyInTheBurstThatOpensItsConnectionIsFound) {
   BalanceConfig config;
   config.services = {.v4 = {service(kVirtual, {1})}};
@@ -174,8 +175,8 @@ TEST_P(LineTest, AReplyInTheBurstThatOpensItsConnectionIsFound) {
   check(made);
 }
 
-// Two services share backends: a client's connections to both services have the same reply key if
-// both get the same backend.
+// Two services share backends: connections from one client port to both services have the same
+// reply key if both get the same backend.
 TEST_P(LineTest, RepliesThatCollideGetAnotherBackendOrNone) {
   BalanceConfig config;
   config.services = {.v4 = {service(kVirtual, {1, 2}), service(kVirtual2, {1, 2})}};
@@ -227,8 +228,8 @@ TEST_P(LineTest, AFullTableDropsOrServesStateless) {
   }
 }
 
-// A client is first served without an entry. Later it gets an entry, but its reply key belongs to
-// another connection: it must keep its backend.
+// A client is first served without an entry. Later there is room for an entry, but its reply key
+// would be that of another connection: the client must keep its backend.
 TEST_P(LineTest, AnOverflowAndThenACollisionMoveNothing) {
   BalanceConfig config;
   config.services = {.v4 = {service(kVirtual, {1, 2}), service(kVirtual2, {1, 2})}};

@@ -91,7 +91,7 @@ class Live(Case):
         return self.counted()
 
     def counted(self):
-        """Returns the statistics that the last process wrote at its end, after checking that they add up."""
+        """Returns the statistics that the last process wrote at its end, after checking that the packets in them add up."""
         with open(self.stats, encoding="utf-8") as file:
             stats = json.load(file)
         p = stats["packets"]
@@ -106,7 +106,8 @@ class Live(Case):
             time.sleep(0.05)
 
     def ping(self, network, family, address, size=40):
-        """Sends three echo requests, and returns how many were answered. Uses raw sockets, as not every system has ping."""
+        """Sends three echo requests, each after the answer to the one before, and returns 3. Raises TimeoutError if nothing comes
+        for 3 s. Uses raw sockets, as not every system has the command `ping`."""
         request, reply, protocol = (8, 0, socket.IPPROTO_ICMP) if family == 4 else (128, 129, socket.IPPROTO_ICMPV6)
         with network.client:
             raw = socket.socket(FAMILIES[family], socket.SOCK_RAW, protocol)
@@ -160,7 +161,7 @@ class Live(Case):
 
     def echo(self, udp, family, size):
         """Sends a datagram to the service, and returns the server that answered. A lost datagram is sent again: the kernel
-        of a busy machine loses some. A few losses are no failure, as this test measures no loss."""
+        of a busy machine loses some. Up to four losses in a test are no failure, as the test measures no loss."""
         service = (ADDRESSES[family]["service"], PORT)
         udp.settimeout(1)
         while True:

@@ -123,7 +123,7 @@ class IcmpErrors(Live):
         self.start(self.net, 'sharing = "sharded"\n' + GOOD.replace("[[service]]", '[[service]]\nscheduler = "round-robin"'))
 
     def until_heard(self, attempt):
-        """Repeats `attempt` while it times out, since a busy machine loses packets. Returns its result."""
+        """Repeats `attempt` while it times out, for 20 s at most, since a busy machine loses packets. Returns its result."""
         deadline = time.monotonic() + 20
         while True:
             try:

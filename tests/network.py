@@ -1,8 +1,8 @@
-"""Networks in which `millrace run` is tested and measured: network namespaces of a client, millrace, two servers.
+"""Networks in which `millrace run` is tested and measured: network namespaces of a client, millrace and two servers.
 
     client ─ veth or tap ─ millrace ─ veth ─ servers (two addresses of one namespace)
 
-Or all of them are on one link, as behind a switch.
+Or the client, millrace and the servers are on one link, as behind a switch (`OneLink`).
 
 Needs root and ip (iproute2).
 """
@@ -144,7 +144,7 @@ class OneLink:
 
 class Servers:
     """The servers of both families. Over TCP a server answers with its address and as many bytes as the client asks for.
-    Over UDP it echoes each datagram behind its address."""
+    Over UDP it echoes each datagram, with its own address in front."""
 
     def __init__(self, network):
         self._network = network
@@ -211,7 +211,7 @@ class Servers:
 
 
 def payload(size):
-    """Returns pseudo-random bytes, always the same ones."""
+    """Returns `size` pseudo-random bytes, in each call the beginning of one sequence."""
     return hashlib.shake_128().digest(size)
 
 
@@ -232,7 +232,7 @@ class Client:
         address = self._stream.readline().decode().strip()
         got = self._stream.read(size)
         if got != payload(size):
-            raise AssertionError(f"got {len(got)} of {size} bytes, or wrong ones")
+            raise AssertionError(f"{size} bytes of the known sequence must come, but {len(got)} came, or wrong bytes")
         return address
 
     def close(self):

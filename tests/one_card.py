@@ -91,7 +91,7 @@ class OneCard(Asked):
         for family, a in ADDRESSES.items():
             for address in (a["outside"], a["inside"], a["service"]):
                 self.assertEqual(self.ping(self.network_, family, address), 3)
-            self.assertEqual(self.ping(self.network_, family, a["outside"], size=3000), 3, "in fragments")
+            self.assertEqual(self.ping(self.network_, family, a["outside"], size=3000), 3, "pings in fragments must be answered")
             self.check_session(self.session(family))
             self.assertEqual({client.get(1000) for client in self.clients(20, family)}, set(a["servers"]))
 

@@ -1,7 +1,7 @@
 """Finds the headers of a packet and does one's complement arithmetic, independently of millrace.
 
 `dissect` returns a `Flow`: the key of the packet's flow, and the places of the fields that a load balancer
-may rewrite. Written from the RFCs and from the text of the design, not from millrace's code.
+may rewrite. The module was written from the RFCs and from the text of the design, not from millrace's code.
 """
 
 from typing import NamedTuple

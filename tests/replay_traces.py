@@ -40,7 +40,7 @@ _SKIPPED = 77
 
 
 class Libpcap:
-    """Reads files with libpcap, through its C interface."""
+    """Reads pcap files with libpcap, through its C interface, and pcapng files with captures.py."""
 
     def __init__(self):
         name = ctypes.util.find_library("pcap") or "libpcap.so.0.8"
@@ -51,7 +51,7 @@ class Libpcap:
         self.library.pcap_next_ex.argtypes = [ctypes.c_void_p] * 3
 
     def look(self, path):
-        """Returns (link types, number of packets, True if the file was read to its end), or None if libpcap refuses it."""
+        """Returns (link types, number of packets, True if the file was read to its end), or None if libpcap refuses the file."""
         with open(path, "rb") as file:
             if file.read(4) == b"\x0a\x0d\x0d\x0a":
                 capture = captures.Capture(path)
@@ -101,15 +101,15 @@ def problems(done, stats, opinion):
     p = stats["packets"]
     gone = p["out"] + sum(p["dropped"].values()) + p["consumed"] + p["held"]
     if p["in"] + p["generated"] != gone:
-        yield f"{p['in']} + {p['generated']} packets came, {gone} are accounted for"
+        yield f"{p['in']} packets came in and {p['generated']} were generated, but {gone} were sent, dropped, consumed or held"
     served = p["tracked"] + p["stateless"] + p["related"] + sum(p["untracked"].values())
     c = stats["connections"]
     if c["opened"] != c["live"] + sum(c["closed"].values()):
-        yield f"{c['opened']} connections opened, {c['live']} live, closed {c['closed']}"
+        yield f"{c['opened']} connections were opened, which must be the sum of {c['live']} live and the closed ones: {c['closed']}"
     if served < p["out"]:
         yield f"{p['out']} packets out, but only {served} have a reason"
     if opinion is not None and p["in"] != opinion[1]:
-        yield f"{p['in']} packets in, libpcap reads {opinion[1]}"
+        yield f"{p['in']} packets came in, but the capture has {opinion[1]}"
 
 
 def capture_files(folder):
@@ -123,7 +123,7 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("millrace", help="the program")
+    parser.add_argument("millrace", help="the program to test")
     parser.add_argument("folder", nargs="?", default=TRACES)
     parser.add_argument("--skip-judge", action="store_true", help="leave out check_balance.py")
     options = parser.parse_args()

@@ -84,7 +84,7 @@ class Restart(Asked):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         count = min(CONVERSATIONS, most - 1000)
         if count < CONVERSATIONS:
-            print(f"no more than {count} conversations, for want of descriptors (ulimit -Hn)")
+            print(f"no more than {count} conversations, for want of file descriptors (ulimit -Hn)")
         self.serve_with(GOOD.replace("capacity = 20000", "capacity = 40000"))
         sockets = []
         for n in range(count):
@@ -264,7 +264,7 @@ class Restart(Asked):
         self.serve_with()
         fenced = self.settings()
         met = self.clients(5)
-        # The missing third port is found after the others were opened.
+        # That the third port is missing is found after the other ports were opened.
         wrong = self.write("wrong.toml", GOOD + '[[port]]\nname = "third"\ndevice = "af_packet:nowhere"\n')
         with self.network_.middle:
             self.refuse(UNREADABLE, ["nowhere"], "run", "-c", wrong, "--control", self.control, "--take-over", "--quiet")

@@ -167,12 +167,13 @@ def rewritten_error(quote, data, asked, address):
 
 
 class Presenter:
-    """Turns captured replies and errors into those that the backends of their conversations would cause."""
+    """Turns captured replies into those that the backends of their conversations would send, and captured errors
+    into errors about packets to these backends."""
 
     def __init__(self, link_type, servers):
         self.link_type = link_type
         self.servers = set(servers)
-        self.backend = {}  # (client, server, protocol): [backend, last seen]
+        self.backend = {}  # (client, server, protocol): [backend, time of the last packet]
         self.now = 0
         self.presented = self.errors = self.unanswered = 0
 
@@ -284,12 +285,12 @@ def round_trip(millrace, path, count, folder):
             errors.append(f"packet {number}: the {what} came out different at byte {where}")
         identical += is_reply and where is None
     if total != len(presented):
-        errors.append(f"{len(presented)} packets went in the second time, {total} came out")
+        errors.append(f"{len(presented)} packets went in the second time, and all must come out, but {total} came out")
     print(
         f"{len(servers)} servers, {judge.connections:,} connections, {judge.translated:,} packets "
         f"to backends, {judge.related:,} errors about them, {presenter.presented:,} replies and "
-        f"{presenter.errors:,} errors presented ({presenter.unanswered:,} more had no connection), "
-        f"{identical:,} came out right, byte by byte"
+        f"{presenter.errors:,} errors presented, of which {identical:,} came out right, byte by byte "
+        f"({presenter.unanswered:,} more had no connection)"
     )
     if not presenter.presented:
         errors.append("no reply belonged to a connection: nothing was tried")
@@ -300,7 +301,7 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("millrace", help="the program")
+    parser.add_argument("millrace", help="the program to test")
     parser.add_argument("capture")
     parser.add_argument("--servers", type=int, default=20, help="the number of servers that become services")
     parser.add_argument("--keep", metavar="FOLDER", help="keep the files in FOLDER")

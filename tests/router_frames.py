@@ -162,7 +162,7 @@ def fragments(table, family):
 
 
 def broken_headers(table, family):
-    """Adds packets with headers that a router must check (RFC 1812, 5.2.2): whole ones and fragments, with and without tag."""
+    """Adds packets with headers that a router must check (RFC 1812, 5.2.2): whole packets and fragments, with and without a tag."""
     n = NAMES[family]
 
     def changed(packet, at, word, is_summed=True):
@@ -188,8 +188,8 @@ def broken_headers(table, family):
 
 
 def sources_for_rpf(table, family):
-    """Adds packets from the link that the route to their source leads to, and from the other link. The names of both families
-    differ only in the family."""
+    """Adds packets from the link that the route to their source leads to, and from the other link. A packet's names in the two
+    families differ only in the family."""
     n = NAMES[family] | {"unrouted": "9.9.9.9" if family == 4 else "2620::1"}
     for link, to in (("outside", "near"), ("inside", "host"), ("outside", "inside"), ("inside", "virtual")):
         for source in ("near", "far", "host", "gateway", "unrouted"):

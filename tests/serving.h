@@ -26,7 +26,7 @@ inline unsigned drawn_seed() {
   return text != nullptr ? static_cast<unsigned>(std::stoul(text)) : std::random_device{}();
 }
 
-/// Entries of the indirection table by which `serve` divides packets among workers.
+/// Number of entries of the indirection table by which `serve` divides packets among workers.
 inline constexpr unsigned kServingEntries = 512;
 /// Returns the secret of the hash by which `serve` finds the entry of a packet.
 inline Secret serving_secret() { return Secret::from_seed(2); }

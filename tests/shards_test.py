@@ -65,7 +65,7 @@ class Shards(Asked):
         self.assertEqual(self.ask("GET /stats")["connections"]["taken_over"], 20)
 
     def test_a_few_busy_conversations(self):
-        """Half of the packets are of three conversations: still no worker gets over 10 % more packets than the mean."""
+        """Half of the packets are of three conversations: still, after a while, no worker gets over 10 % more packets than the mean."""
         self.serve_with(GOOD + LEVEL + "50\n")
         ended = threading.Event()
 

@@ -1,9 +1,10 @@
 // Tests workers that share tables: any worker may get a packet of any connection at any time. The
-// tests run for every table x sharing x ageing.
+// tests run for every combination of a sharing scheme with shared tables, a table that it can use,
+// and an ageing scheme.
 //
 // The oracle is consistent hashing: a connection's backend is a function of its key. So a packet
-// that found another connection's record goes to a wrong backend, and a connection that was opened
-// twice is counted twice.
+// that found another connection's record most likely goes to a wrong backend, and a connection that
+// was opened twice is counted twice.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -67,7 +68,7 @@ class Time {
   std::atomic<unsigned> giving_;
 };
 
-/// The backend of each client's connections, learned in a run with one worker.
+/// The backend of each client's connection, by client, learned in a run with one worker.
 using Backends = std::vector<Endpoint>;
 
 /// A port that receives packets of random clients and replies to them, and checks the packets that
@@ -79,8 +80,8 @@ class RandomPort final : public Port {
     std::size_t packets;
     std::uint64_t seed;
     const Backends* backends;  ///< null: the run learns them
-    /// Number of empty bursts at the end; up to 1000 times as many while `line` has live
-    /// connections, as no worker can reclaim ids while the system halts one.
+    /// Number of empty bursts after the packets of all ports; up to 1000 times as many while `line`
+    /// has live connections, as no id is reclaimed while the operating system halts a worker.
     unsigned idle_bursts = 0;
     const Line* line = nullptr;
   };
@@ -131,7 +132,7 @@ class RandomPort final : public Port {
       if (plan_.backends == nullptr) {
         learned[n] = destination;
       } else if ((burst.handle[i] & 1) != 0) {
-        // A reply is translated, or untouched if its connection has ended.
+        // A reply is translated, or untouched while its connection has no entry.
         wrong += !(source == service_of(n) || source == (*plan_.backends)[n]) ||
                  destination != client(n);
         translated += source == service_of(n);
@@ -283,7 +284,7 @@ TEST_P(SharingTest, AConnectionIsOneWhoeverMeetsIt) {
   check(workers);
 }
 
-// Connections end all the time, and their ids are reused at once.
+// Under all ageing schemes but `none`, connections end all the time, and their ids are soon reused.
 TEST_P(SharingTest, NobodyMeetsWhatAnotherLeft) {
   constexpr unsigned kClients = 2000;
   const Backends backends = learn(kClients);

@@ -130,6 +130,6 @@ class StudyCase(unittest.TestCase):
 
 
     def given(self, rows, experiment, machine="P"):
-        """Makes the program report these rows, and writes the experiment's file: `GIVEN`, then the lines in `experiment`."""
+        """Makes the program report `rows`, and writes the experiment's file: `GIVEN`, then the lines in `experiment`."""
         self.write("experiments/1-speed.toml", GIVEN + experiment)
         self.write("result", json.dumps({"results": rows, "machine": {"processor": machine, "cores": 2, "caches": ["L1"], "kernel": "k"}}))

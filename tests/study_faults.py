@@ -11,7 +11,7 @@ from study_case import CAPTURE, EXPERIMENT, GIVEN, PROGRAM, StudyCase
 
 class StudyFaults(StudyCase):
     def start_slow(self):
-        """Starts a study with a first run that takes a minute, and writes its process id to the file `pid`."""
+        """Starts a study whose first run takes a minute. Returns once the measuring program has written its process id to `pid`."""
         self.write("experiments/1-speed.toml", EXPERIMENT.replace("[16, 18, 20]", "[18]"))
         self.write("program", PROGRAM.replace("time.sleep(60)", 'open(os.path.join(folder, "pid"), "w").write(f"{os.getpid()}.")\n'
                                               '    time.sleep(60)'))

@@ -187,7 +187,7 @@ json.dump(""").replace('{"results": rows,', '{"in": at, "results": rows,') + "\n
         self.assertEqual(self.calls(), ["16", "18", "20", "16", "18", "20"])
 
     def verdicts(self, rounds, agrees="[[\"times\", \">\", 1.5]]"):
-        """Returns the verdicts on a finding, with `rounds` as the values of one of its rows in the rounds."""
+        """Returns the verdicts on a finding; `rounds` has the value of one of the finding's rows in each round."""
         self.write("experiments/1-speed.toml", GIVEN + f"""
 [[finding]]
 picture = [1, 3]
@@ -259,7 +259,7 @@ json.dump("""))
         self.write("mended", "")
         self.run_it("full")
         self.assertNotIn("incomplete", self.page())
-        # These runs leave what a study leaves that is interrupted in its second round.
+        # After these runs the results are as after a study that was interrupted in its second round.
         self.write("experiments/2-more.toml", EXPERIMENT)
         self.run_it("1-speed", "--rounds", "2")
         self.assertNotIn("incomplete", self.page())

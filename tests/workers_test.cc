@@ -1,5 +1,5 @@
-// Compares several workers with one worker: they send the same packets, in the same order, with the
-// same counts.
+// Tests several workers. They must send the same packets as one worker, in the same order, with the
+// same counts; if one fails, the run ends with an error.
 #include "worker/workers.h"
 #include "core/processors.h"
 
@@ -140,7 +140,8 @@ TEST_F(WorkersTest, TwoDoWhatOneDoesWithEveryTable) {
   const Outcome one = run(*capture, 1);
   EXPECT_GT(one.ended, part_of(3000));
   for (const auto& table : tables_for("sharded")) {
-    // The sanitizer does not see the lock of DPDK under which several `cuckoo` tables are made.
+    // The thread sanitizer does not see the lock of DPDK under which several `cuckoo` tables are
+    // made.
     if (kThreadSanitized && table == "cuckoo") continue;
     line_.table = table;
     EXPECT_EQ(run(*capture, 2), one) << table;
@@ -177,7 +178,7 @@ test::Bytes error_about(std::span<const std::byte> packet, const Headers& header
          test::zeros(4) + quote;
 }
 
-/// Returns the packets, each followed by an ICMP error to its sender.
+/// Returns the packets, each followed by an ICMP error about that packet to the packet's sender.
 Capture with_errors(const Capture& capture) {
   Capture both(capture.format());
   std::size_t n = 0;
@@ -232,8 +233,9 @@ TEST_F(WorkersTest, RepliesMeetTheirRequests) {
   }
 }
 
-// An ICMP error goes to the worker that has the connection, and so to the connection's backend,
-// even if another worker's scheduler would choose another backend.
+// An ICMP error goes to the worker that has the connection (to any worker if they share tables),
+// and so to the connection's client or backend, even if another worker's scheduler would choose
+// another backend.
 TEST_F(WorkersTest, ErrorsMeetTheirConnections) {
   const auto requests = generate({.profile = Profile::uniform,
                                   .connections = part_of(2000),

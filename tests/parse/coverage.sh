@@ -4,7 +4,7 @@
 #
 #   tests/parse/coverage.sh [BUILD]    BUILD: a folder configured with the preset `fuzz` (default:
 #                                      build/fuzz, which is configured if necessary)
-# RUNS (1000000) and SEED (1) may be set in the environment.
+# The environment may set RUNS (default 1000000) and SEED (default 1).
 set -euo pipefail
 
 wanted=95
@@ -39,6 +39,6 @@ llvm-cov-19 export "$fuzzer" -instr-profile="$work/merged" -summary-only "${sour
 import json, sys
 branches = json.load(sys.stdin)["data"][0]["totals"]["branches"]
 wanted = float(sys.argv[1])
-print("branches of src/parse met: {covered} of {count}, {percent:.2f} %".format(**branches))
+print("branches of src/parse covered: {covered} of {count}, {percent:.2f} % (wanted: at least {wanted:.0f} %)".format(wanted=wanted, **branches))
 sys.exit(branches["percent"] < wanted or branches["count"] == 0)
 ' "$wanted"
