@@ -90,7 +90,7 @@ class LiveRun {
   LineConfig line_;
   std::shared_ptr<Owners> owners_;
   InterfaceClaims claims_;                // must outlive the devices of `live_`
-  std::optional<SettingsFile> settings_;  // as `claims_`; none: there is no control socket
+  std::optional<SettingsFile> settings_;  // must outlive `live_`; none: there is no control socket
   std::unique_ptr<Live> live_;
   std::optional<Workers> workers_;
   std::optional<Control> control_;
