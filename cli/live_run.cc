@@ -82,7 +82,8 @@ std::string port_text(const Config::Port& port, const Devices& devices, std::siz
                      fmt::join(mac.bytes, ":"), devices.mtu(number));
 }
 
-/// True if two processes can have all devices open at once. Then no packet is lost in a take-over.
+/// True if two processes can have all devices open at once. Then packets wait during a take-over,
+/// and are lost only if a queue of the new process is full.
 bool can_share_devices(const Config& config) {
   return std::ranges::all_of(config.live.ports, [](const Config::Port& port) {
     return port.device.kind == DeviceKind::af_packet || port.device.kind == DeviceKind::null;
@@ -166,7 +167,8 @@ Result<void> LiveRun::start_anew() {
                   [this] { return live_->start(); }});
 }
 
-/// Takes over while the old process still has its devices open, so that no packet is lost.
+/// Takes over while the old process still has its devices open: packets that come after that
+/// process has stopped receiving wait in this process's queues.
 Result<void> LiveRun::take_over_beside() {
   return in_turn({[this] { return claim_what_is_new(); }, [this] { return open_devices(); },
                   [this] { return make_workers(); },

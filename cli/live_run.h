@@ -1,5 +1,5 @@
 // A running dataplane (`millrace run`): the steps in which it starts, anew or in place of a running
-// one, until it ends. One thread uses it, except for `report`.
+// one, until it ends. One thread calls its functions; `report` may be called by another thread.
 #pragma once
 
 #include <atomic>

@@ -105,7 +105,7 @@ double quotient(std::uint64_t dividend, std::uint64_t divisor) {
 }
 
 /// Returns for how many nanoseconds a worker was busy: the whole time of a replay; in a live run
-/// the time in which it had packets.
+/// the time in which it had packets and did not wait for locks.
 std::uint64_t busy_ns(const RunReport& report, const Workers::Time& of_one) {
   return report.live == nullptr ? of_one.elapsed_ns : of_one.elapsed_ns - of_one.waited_ns;
 }
