@@ -45,14 +45,17 @@ void CommonOptions::add_to(CLI::App& command) {
   command.add_option("--ageing", ageing, "How idle connections are found; wheel")
       ->check(one_of(AgeingSchemes::names()));
   command
-      .add_option("--capacity", capacity, "IPv4 connections promised; 1000000; of IPv6 an eighth")
+      .add_option("--capacity", capacity,
+                  "IPv4 connections promised, and an eighth as many IPv6 ones; 1000000")
       ->check(whole_number(1, Config::Table::kMaxCapacity))
       ->type_name("N");
   command
       .add_option("--timeout", timeout_s, "Seconds until an idle connection ends, in every state")
       ->check(number(0.001, kMaxTimeoutSeconds))
       ->type_name("S");
-  command.add_option("--workers", workers, "Worker threads, each on a core of its own; 1")
+  command
+      .add_option("--workers", workers,
+                  "Worker threads, one per processor while there are enough; 1")
       ->check(whole_number(1, Workers::kMost))
       ->type_name("N");
   command.add_option("--spread", spread, "How packets are spread over workers; keyed")

@@ -120,8 +120,9 @@ class Examination {
     better("tap", "no /dev/net/tun", "tap ports need it", "sudo modprobe tun", Health::missing);
   }
 
-  /// Returns the path in /sys of the interface of the default route, which the machine itself
-  /// needs: the path contains the address of its network card. Empty: there is no default route.
+  /// Returns the path in /sys of the interface with the IPv4 default route: the path contains the
+  /// PCI address of the interface's network card, which the machine itself needs. Empty: there is
+  /// no IPv4 default route.
   std::string own_way() const {
     std::ifstream routes(machine_.root / "proc/net/route");
     for (std::string line; std::getline(routes, line);) {
@@ -133,7 +134,7 @@ class Examination {
     return {};
   }
 
-  /// Reports network cards that DPDK could take from the kernel.
+  /// Reports the PCI network cards, and how DPDK takes those that the machine does not need.
   void network_cards() {
     const std::string own = own_way();
     unsigned cards = 0;

@@ -13,7 +13,7 @@ namespace millrace::cli {
 enum class Health : std::uint8_t {
   good,
   better,   ///< millrace works, and could be faster
-  missing,  ///< a part of millrace does not work until the machine is changed
+  missing,  ///< a part of millrace does not work here, or not for this user
 };
 
 struct Finding {

@@ -25,8 +25,8 @@ namespace {
 // seconds to close packet sockets.
 constexpr std::chrono::seconds kPatience{60};
 
-/// Adds the numbers of an object and of the objects in it to `table`. The name of a number is its
-/// path: "above/name".
+/// Adds the unsigned integers of an object and of the objects in it to `table`. The name of a
+/// number is its path: "above/name".
 void flatten(const Json& object, const std::string& above, TelemetryTable& table) {
   for (const auto& [name, value] : object.items()) {
     std::string full = above;
@@ -82,7 +82,8 @@ std::string port_text(const Config::Port& port, const Devices& devices, std::siz
                      fmt::join(mac.bytes, ":"), devices.mtu(number));
 }
 
-/// True if two processes can have all devices open at once. Then no packet is lost in a take-over.
+/// True if two processes can have all devices open at once. Then packets wait during a take-over,
+/// and are lost only if a queue of the new process is full.
 bool can_share_devices(const Config& config) {
   return std::ranges::all_of(config.live.ports, [](const Config::Port& port) {
     return port.device.kind == DeviceKind::af_packet || port.device.kind == DeviceKind::null;
@@ -151,8 +152,8 @@ Result<void> LiveRun::look_for_another() {
   return {};
 }
 
-/// Starts without another process. It claims interfaces and binds the socket before it opens
-/// devices, so that nothing has changed if another millrace has one of them.
+/// Starts without another process. Claims interfaces and binds the socket before it opens devices:
+/// if another millrace has an interface or the socket, no device has changed.
 Result<void> LiveRun::start_anew() {
   return in_turn({[this] { return claim_interfaces({}); },
                   [this] { return Live::prepare(config_, options_.eal_options); },
@@ -166,7 +167,8 @@ Result<void> LiveRun::start_anew() {
                   [this] { return live_->start(); }});
 }
 
-/// Takes over while the old process still has its devices open, so that no packet is lost.
+/// Takes over while the old process still has its devices open: packets that come after that
+/// process has stopped receiving wait in this process's queues.
 Result<void> LiveRun::take_over_beside() {
   return in_turn({[this] { return claim_what_is_new(); }, [this] { return open_devices(); },
                   [this] { return make_workers(); },
@@ -269,8 +271,9 @@ Result<void> LiveRun::open_devices() {
   return {};
 }
 
-/// Reads the settings of interfaces that a killed process has left in the file, to restore them at
-/// the end; without interfaces that another running millrace uses.
+/// Reads the settings of interfaces that a killed process with the same control socket has left in
+/// its file. This process restores them at its end, except those of interfaces that another running
+/// millrace uses.
 void LiveRun::inherit_from_killed() {
   if (options_.control == kNoControl) return;
   settings_.emplace(socket() + ".interfaces");
@@ -283,8 +286,8 @@ void LiveRun::inherit_from_killed() {
   live_->devices().restore(std::move(left));
 }
 
-/// Writes the settings of interfaces to the file: if this process is killed, the next millrace
-/// restores them.
+/// Writes the settings of interfaces to the file: if this process is killed, the next millrace with
+/// the same control socket restores them.
 void LiveRun::keep_settings() {
   if (options_.control == kNoControl) return;
   if (!settings_) settings_.emplace(socket() + ".interfaces");
@@ -360,8 +363,8 @@ void LiveRun::describe() const {
   }
   for (const std::string& name : new_taps_) {
     note(fmt::format(
-        "warning: {0} is a new interface here, without addresses and routes: the interface of the "
-        "old process ended with it, or is in another network namespace. To make an interface that "
+        "warning: {0} is a new interface here, without addresses and routes: the old interface of "
+        "that name ended with its process, or is in another network namespace. To make one that "
         "stays: ip tuntap add {0} mode tap multi_queue",
         name));
   }

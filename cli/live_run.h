@@ -1,5 +1,5 @@
 // A running dataplane (`millrace run`): the steps in which it starts, anew or in place of a running
-// one, until it ends. One thread uses it, except for `report`.
+// one, until it ends. One thread calls its functions; `report` may be called by another thread.
 #pragma once
 
 #include <atomic>
@@ -90,7 +90,7 @@ class LiveRun {
   LineConfig line_;
   std::shared_ptr<Owners> owners_;
   InterfaceClaims claims_;                // must outlive the devices of `live_`
-  std::optional<SettingsFile> settings_;  // as `claims_`; none: there is no control socket
+  std::optional<SettingsFile> settings_;  // must outlive `live_`; none: there is no control socket
   std::unique_ptr<Live> live_;
   std::optional<Workers> workers_;
   std::optional<Control> control_;

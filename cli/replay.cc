@@ -211,8 +211,7 @@ std::optional<std::string> full_tables(const WorkerCounters& counters) {
   for (std::size_t w = kWatermarks; w-- > 0;) {
     if (counters.over_watermark[w].value() == 0) continue;
     return fmt::format(
-        "a table filled to {} % of its capacity and more ({} times): a larger --capacity takes "
-        "more",
+        "a table filled to {} % of its capacity or more ({} times): give a larger --capacity",
         kWatermarkPercent[w], counters.over_watermark[w].value());
   }
   return std::nullopt;
@@ -370,8 +369,8 @@ void add_replay(CLI::App& app, Run& run) {
       ->capture_default_str();
   replay->common.add_to(*command);
   command->footer(
-      "\nWhat is done with packets is `function`, or `chain`, in the configuration: millrace "
-      "schemes lists functions.\n"
+      "\nThe key `function` or `chain` of the configuration says what is done with packets: "
+      "millrace schemes lists functions.\n"
       "\nExample: millrace replay --in capture.pcap --out balanced.pcap --stats stats.json");
   command->callback([&run, replay] { run = [replay] { return replay->run(); }; });
 }

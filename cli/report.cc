@@ -35,7 +35,8 @@ std::uint64_t without(std::uint64_t whole, std::uint64_t part) {
   return whole - std::min(whole, part);
 }
 
-/// Corrects the lines' counts by what the host did with packets after their lines had counted them.
+/// Corrects the lines' counts by what happened outside of lines: packets that hosts made, sent
+/// later or dropped, and packets that could not be handed to another worker, which no line counted.
 void add_host(Totals& totals, const Live::Totals& host) {
   totals.in += host.not_handed;
   totals.out = without(totals.out + host.generated + host.released, host.not_sent);
@@ -104,7 +105,7 @@ double quotient(std::uint64_t dividend, std::uint64_t divisor) {
 }
 
 /// Returns for how many nanoseconds a worker was busy: the whole time of a replay; in a live run
-/// the time in which it had packets.
+/// the time in which it had packets and did not wait for locks.
 std::uint64_t busy_ns(const RunReport& report, const Workers::Time& of_one) {
   return report.live == nullptr ? of_one.elapsed_ns : of_one.elapsed_ns - of_one.waited_ns;
 }

@@ -22,9 +22,9 @@ struct RunReport {
   std::vector<Rival> rivals;            ///< the result of `Host::rivals`
   LineConfig config;
   Config::Spread spread;
-  std::vector<Workers::Time> times;  ///< time of each worker, without that of writing
+  std::vector<Workers::Time> times;  ///< time of each worker; a replay leaves out writing
   std::optional<std::uint64_t> seed;
-  bool is_configured = true;  ///< false: the function serves all traffic, in each direction
+  bool is_configured = true;  ///< false: no services; each direction is a connection
   bool interrupted = false;
   std::string loss;  ///< the part of the capture that was not read, also in `warnings`; empty: none
   std::vector<std::string> warnings;

@@ -67,8 +67,8 @@ Result<void> RunCommand::check_outputs() const {
   return {};
 }
 
-/// Checks the configuration of --check without touching a device. Errors: usage, with every problem
-/// that was found.
+/// Checks the configuration of --check without touching a device. Errors: the file cannot be read;
+/// or usage, with the problems that were found.
 Result<void> RunCommand::check() const {
   const auto config = read_config(check_path, scheme_names());
   if (!config) return std::unexpected(config.error());
@@ -180,8 +180,8 @@ void add_run(CLI::App& app, Run& run) {
                    "After --: options for DPDK's environment (EAL)")
       ->type_name("EAL_OPTION");
   command->footer(
-      "\nWhat is done with packets is `function`, or `chain`, in the configuration: millrace "
-      "schemes lists functions.\n"
+      "\nThe key `function` or `chain` of the configuration says what is done with packets: "
+      "millrace schemes lists functions.\n"
       "\nExample: millrace run --config two-ports.toml");
   command->callback([&run, live, config] {
     if (live->config_path.empty() && live->check_path.empty())

@@ -47,9 +47,9 @@ void add_schemes(CLI::App& app, Run& run) {
           "Any table goes with any ageing scheme, and with the sharing schemes sharded, spinlock "
           "and\n"
           "mutex; each other sharing scheme goes only with the table in its name or description.\n"
-          "With the table race, and several workers to whom the kernel brings packets, the "
+          "With the table race, and several workers to which the kernel brings packets, the "
           "default\n"
-          "is lock-free-race (docs/sharing.md).\n");
+          "is lock-free-race, unless shards move (docs/sharing.md).\n");
       print_names(all_spreads());
       print_names(all_functions());
       for (const FunctionKind* const kind : kinds()) {

@@ -1,5 +1,6 @@
 // A file beside the control socket with the settings that interfaces had before millrace changed
-// them. If the process is killed, the next millrace restores these settings when it ends.
+// them. If the process is killed, the next millrace with the same control socket restores these
+// settings when it ends.
 #pragma once
 
 #include <string>

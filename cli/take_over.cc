@@ -64,7 +64,7 @@ bool is_deserted(const std::string& path) {
 
 /// Sends a request to the old process and returns the body of the answer; an empty text if
 /// `receive` is given, which is then called with the parts of the body. Errors: a refusal, no
-/// answer for 30 s, or this process is interrupted.
+/// answer for 30 s, or this process is interrupted while `receive` gets the body.
 Result<std::string> TakeOver::ask(const std::string& path, const Receive& receive) {
   constexpr int kAnyPort = 1;
   constexpr std::chrono::seconds kSilence{30};
@@ -141,7 +141,8 @@ Result<void> TakeOver::take_all(bool last) {
 
 /// Takes over all connections in the first round, and in each further round those that have changed
 /// meanwhile. A round is mostly shorter than the round before, since fewer connections change in
-/// it. Ends when a round has few connections, or no fewer than the round before.
+/// it. Ends when a round has few connections, or no fewer than the round before; after ten rounds
+/// at the latest.
 Result<void> TakeOver::start(Workers& workers, std::shared_ptr<Owners> owners) {
   constexpr unsigned kMostTimes = 10;
   constexpr std::uint64_t kFew = 1000;

@@ -16,8 +16,8 @@
 namespace millrace::cli {
 
 /// Used by one thread, which calls the steps in their order: `begin`, `start`, `stop_the_other`,
-/// `let_the_other_end`, `wait_for_its_end`. Each step fails once this process is `interrupted`, as
-/// long as the old process has not ended.
+/// `let_the_other_end`, `wait_for_its_end`. From `start` on each step fails once this process is
+/// `interrupted`, as long as the old process has not ended.
 class TakeOver {
  public:
   /// Asks the process that listens at `socket` to hand over. Returns null if no process listens
@@ -40,7 +40,8 @@ class TakeOver {
   Result<void> stop_the_other();
   /// Makes the old process end. Errors: the old process does not end, and goes on.
   Result<void> let_the_other_end();
-  /// Waits until the old process is gone, and so has closed its devices; for a minute at most.
+  /// Waits until the old process is gone, and so has closed its devices; for a minute at most, and
+  /// not at all if the old process cannot be seen from here.
   /// Errors: this process was interrupted meanwhile.
   Result<void> wait_for_its_end() const;
   /// Waits for the end of the old process, for `within` at most; returns true if it is gone. False

@@ -5,9 +5,9 @@ import io
 import re
 import tokenize
 
-# A comment begins with a verb, or with a noun that names the thing.
+# Words with which no comment may begin: it begins with a verb, or with a noun that names the thing.
 _FRAGMENT = re.compile(r"(?:Of|By|As|And|What|Where|Whether|Who|Whoever|Whose|Which|Those)\b")
-# Pronouns for people, which must not stand for threads, processes or packets.
+# Pronouns that only people may have: the word before the pronoun must match `_PEOPLE`.
 _WHO = re.compile(r"(?P<before>\w*)\s*\b(?:who|whoever|whom)\b", re.IGNORECASE)
 _PEOPLE = re.compile(r"(?:people|persons?|users?|operators?|engineers?|readers?|authors?|attackers?)$")
 

@@ -99,7 +99,7 @@ def check_includes(path, lines):
         kind, header = match.groups()
         for pattern, homes in CONFINED:
             if kind == "<" and pattern.match(header) and not path.startswith(homes):
-                yield number, f"includes <{header}>, which only {', '.join(homes)} may"
+                yield number, f"includes <{header}>, which only {', '.join(homes)} may include"
         owner = re.match(r"function/(\w+)/", header)
         if owner and not path.startswith(f"{FUNCTIONS}/{owner[1]}/") and not FUNCTION_USERS.match(path):
             yield number, f'includes "{header}", which is the function {owner[1]}\'s own: use function/kind.h'

@@ -71,7 +71,7 @@ endif()
 
 # millrace_unity(VARIABLE NAME source...)
 # Sets VARIABLE to the sources to compile: unity sources, each of which includes up to eight of the given sources,
-# since headers take more than half of the time of most sources. CMake's UNITY_BUILD is not used: it names sources by
+# since headers take more than half of the time to compile most sources. CMake's UNITY_BUILD is not used: it names sources by
 # absolute paths, so that ccache finds nothing that another clone has compiled. Without MILLRACE_UNITY sets VARIABLE to
 # the given sources, so that after a change only the changed source is compiled.
 function(millrace_unity variable name)

@@ -3,8 +3,8 @@ the findings. Exit status: 1 if there are findings or no sources, 77 if build/re
 
     cmake/tidy.py [--since COMMIT] CLANG_TIDY VERSION
 
-Tests and fuzz targets are left out. With --since only the sources that have changed after that commit are checked, and for each changed header the
-source of the same name, or else one source that includes the header; all sources if the commit is unknown, or .clang-tidy has changed.
+Tests and fuzz targets are left out. With --since only these sources are checked: those that have changed after that commit, those of the same name as a
+changed header, and one that includes a changed header if none of the others does; all sources if the commit is unknown, or .clang-tidy has changed.
 """
 
 import argparse
@@ -62,7 +62,7 @@ def reached(path, known):
 
 def options_by_source():
     """Returns the compiler's options for each source. For a source that is compiled once for each table these are the options of one table; a source in a
-    unity source has that one's options."""
+    unity source has the options of the unity source."""
     found = {}
     for entry in reversed(json.loads((BUILD / "compile_commands.json").read_text())):
         unit = Path(entry["directory"], entry["file"]).resolve()

@@ -115,7 +115,7 @@ class Run:
     varied: dict
     arguments: list
     round: int = 1
-    again: bool = False  # True: of a second measurement, which is compared with the rounds and not merged with them
+    again: bool = False  # True: part of a second measurement, which is compared with the first one and not merged with it
     capture: Capture | None = None
 
     @property
@@ -140,7 +140,7 @@ class Experiment:
     name: str
     question: str
     bench: str
-    figures: str = ""  # figures of papers that it repeats
+    figures: str = ""  # figures of papers that the experiment repeats
     arguments: list = field(default_factory=list)
     quick: list | None = None  # replaces `arguments` for the quick report
     vary: dict = field(default_factory=dict)  # option: values; a run for each combination

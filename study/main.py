@@ -22,7 +22,7 @@ _MOST_ROUNDS = 1000
 def _arguments():
     parser = argparse.ArgumentParser(
         prog="study/run", description="Runs experiments, and makes a page of their results.",
-        epilog="Runs that the same build of the program has made before are not repeated: an interrupted study goes on. Exit status: 0; 1 if a run "
+        epilog="Runs that the same build of the program has done without failure are not repeated: an interrupted study goes on. Exit status: 0; 1 if a run "
                "failed (a picture or finding that fails is reported only on the page), results or page cannot be written, another study is at "
                "work in the same folder, or the program was built anew meanwhile; 2 for wrong options or experiments; 3 if a file cannot be "
                "read; 130 after an interrupt.")
@@ -32,7 +32,7 @@ def _arguments():
     parser.add_argument("--in", dest="captures", action="append", default=[], metavar="CAPTURE",
                         help="a capture, pcap or pcapng, for the experiments that take one; may be given several times")
     parser.add_argument("--rounds", type=int, metavar="N",
-                        help="run everything N times, in rounds; default 3, with quick 1")
+                        help="run each experiment N times, in rounds, or as often as its file allows; default 3, with quick 1")
     parser.add_argument("--again", action="store_true",
                         help="measure a second time, in as many rounds, and show on the page how far the results differ from the first")
     parser.add_argument("--out", default=os.path.join(_ROOT, "build", "study"), metavar="FOLDER",
@@ -122,7 +122,7 @@ def _to_measure(options):
 
 
 def _to_show(options, results):
-    """Returns the study of the results in the file: those of the program of the last record, on any machine."""
+    """Returns the study of the results in the file that the program of the last record has measured, on whichever machine."""
     if not results.records:
         why = f" ({results.damaged[0]})" if results.damaged else ""
         raise UsageError(f"--results {options.results}: no results in it{why}: give what study/run has written")

@@ -77,7 +77,7 @@ class Measured:
 
 
 def _folded(warnings):
-    """Returns lists of warnings that differ only in numbers or in the name in front. Each warning is in one list, once."""
+    """Returns lists of warnings that differ only in the first word behind "warning: " or in words with digits. Each warning is in one list, once."""
     alike = {}
     for line in dict.fromkeys(warnings):
         said = line.partition("warning: ")[2].split()[1:]
@@ -124,7 +124,7 @@ def _query(name, rows, wanted):
 
 
 class _Row:
-    """A row for texts, which name its values: {best.ns_median:.0f}, {best.whole.ns_median:.0f}."""
+    """Lets texts name the values of a row: {best.ns_median:.0f}, {best.whole.ns_median:.0f}."""
 
     def __init__(self, name, row):
         self._name, self._row = name, row
@@ -159,8 +159,8 @@ class _Text(string.Formatter):
 
 
 def _holds(values, comparison, far):
-    """Returns two truth values: that the comparison holds, and that its values differ by more than rounds do. `far` is None if it is not
-    known how far rounds differ; otherwise the difference, and True if the difference is a share of the larger value."""
+    """Returns two truth values: that the comparison holds, and that its values differ by as much as rounds do or more (True also for `is`, and
+    if `far` is None). `far`: how far rounds differ, and True if that is a share of the larger value; None if it is not known."""
     left, relation, right = (comparison[1] if at == 1 else _value_at(values, comparison[at]) for at in range(3))
     holds = RELATIONS[relation](left, right)
     if relation == "is" or far is None:
@@ -227,8 +227,8 @@ def _medians(rows, picture):
 
 
 def _repeatability(picture, of_it, again):
-    """Returns how far two rounds differ, and how far the medians of a second measurement (`again`) differ from those shown; None for
-    published figures, or if there is only one round."""
+    """Returns how far two rounds differ, and how far the medians of a second measurement (`again`) differ from those shown. Returns nothing
+    for published figures, or if there is only one round and no second measurement."""
     if "published" in picture:
         return None
     relative = not picture.get("absolute")
@@ -292,7 +292,7 @@ def _machines(measured):
 
 
 def _missing(planned, measured):
-    """Returns the number of runs without a result, or with fewer rounds than the other runs."""
+    """Returns the number of runs without a result, or with fewer rounds than the run that has most, if their experiment allows as many."""
     most = max([1, *(count for of_one in measured.values() for count in of_one.rounds)])
     return sum(count < min(most, experiment.rounds or most) for experiment, _ in planned for count in measured[experiment.name].rounds)
 

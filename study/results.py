@@ -101,8 +101,8 @@ class Results:
         self.records.append(record)
 
     def captures_of(self, experiment, program, but):
-        """Returns the captures of an experiment in the records of `program`, the last one of each name, without the names in `but`. Their
-        paths are not in the records."""
+        """Returns the captures of an experiment in the records of `program`, the last one of each name, without the names in `but`. Records
+        have no paths, so the captures have made-up ones."""
         named = [(record["varied"].get("trace"), record.get("capture")) for record in self.records
                  if (record["experiment"], record["program"]) == (experiment.name, program)]
         last = dict(pair for pair in named if _is_texts(list(pair)) and pair[0] not in but)

@@ -28,7 +28,8 @@ def fingerprint(path):
 
 
 def program_fingerprint(program):
-    """Returns the fingerprint of millrace and millrace-bench together: of the millrace-bench beside millrace, or else in PATH. Raises OSError."""
+    """Returns the fingerprint of millrace and millrace-bench together: of the millrace-bench beside millrace, or else in PATH; without
+    either, of millrace alone. Raises OSError."""
     beside = os.path.join(os.path.dirname(program), _MEASURES)
     bench = beside if os.path.exists(beside) else shutil.which(_MEASURES)
     if bench is None:

@@ -31,8 +31,9 @@ type Connection struct {
 	ReplyDestinationPort uint16
 }
 
-// EachConnection calls take for each line, until take returns an error, and returns that error or its
-// own. It reads one line at a time, and reuses the Connection after take has returned.
+// EachConnection calls `take` for each line until `take` returns an error, and returns that error. It
+// also returns an error if the answer breaks off or cannot be read. It reads one line at a time, and
+// overwrites the Connection after `take` has returned.
 func EachConnection(lines io.Reader, take func(*Connection) error) error {
 	reader := bufio.NewReaderSize(lines, 1<<16)
 	var parser fastjson.Parser

@@ -103,8 +103,9 @@ type Rival struct {
 	Neighbour    *string
 }
 
-// KernelSide counts the frames on the kernel's interface beside a port: Given to the kernel, Taken from the kernel, Full
-// that found no room on their way to the kernel, and TooLong that the kernel sent beyond the port's MTU.
+// KernelSide counts the frames on the kernel's interface beside a port. `Given`: passed to the kernel; `Taken`: sent by
+// the kernel; `Full`: dropped because there was no room on the way to the kernel; `TooLong`: sent by the kernel, and
+// dropped because they are longer than the port's MTU.
 type KernelSide struct {
 	Interface          string
 	Given, Taken, Full uint64

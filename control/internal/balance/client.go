@@ -35,7 +35,8 @@ func (c *Client) Services(ctx context.Context) (services []Service, err error) {
 }
 
 // Mark is POST /drain if name is "drain", and POST /health if it is "health". It sets "drained" or "healthy" of a backend
-// to value, in the given service or, if service is empty, in all services. It returns in how many services that was.
+// to `value`, in the given service or, if `service` is empty, in all services. It returns the number of services in which
+// it did so.
 func (c *Client) Mark(ctx context.Context, name, service, backend string, value bool) (int64, error) {
 	query := url.Values{"backend": {backend}}
 	if service != "" {

@@ -127,7 +127,7 @@ func TestWrongCommandLines(t *testing.T) {
 		{[]string{"stats", "--sock", "x"}, "--sock is no option: the nearest is --socket (millctl stats --help shows what there is)"},
 		{[]string{"stats", "--yaml"}, "--yaml is no option (millctl stats --help shows what there is)"},
 		{[]string{"stats", "-x"}, "unknown shorthand flag: 'x' in -x (millctl stats --help shows what there is)"},
-		{[]string{"shards", "move", "-1", "0"}, "-1 is no number here: give one from 0 on (millctl shards move --help shows what there is)"},
+		{[]string{"shards", "move", "-1", "0"}, "-1 is negative: give a number from 0 on (millctl shards move --help shows what there is)"},
 		{[]string{"explain", "tcp", "10.0.0.1:80"}, "2 given: give PROTOCOL SOURCE:PORT DESTINATION:PORT (millctl explain --help shows what there is)"},
 		{[]string{"drain", "10.0.0.1", "10.0.0.2"}, "2 given: give BACKEND (millctl drain --help shows what there is)"},
 		{[]string{"explain", "udp", "10.0.0.1:53", "10.0.0.2"},

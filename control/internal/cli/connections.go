@@ -23,11 +23,12 @@ var listFormats = map[string]func(io.Writer, io.Reader) error{
 func (a *app) connections() *cobra.Command {
 	format := "table"
 	command := &cobra.Command{
-		Use:   "connections [FILTER...] [--format table|json|conntrack]",
+		Use:   "connections [--PART VALUE]... [--format table|json|conntrack]",
 		Short: "List the live connections, all or some of them",
 		Long: `Lists the live connections while millrace visits its tables: a connection that begins, ends
-or moves to another worker meanwhile may be missing, or be listed twice. A connection
-is listed if it matches all the given parts of the filter.
+or moves to another worker meanwhile may be missing, or be listed twice. PART is a part
+of the filter: protocol, source, ..., backend. A connection is listed if it matches all
+the given parts.
 
 Formats: table; json, with an object on each line; conntrack, the format in which
 "conntrack -L" lists the kernel's connections.`,

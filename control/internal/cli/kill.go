@@ -5,12 +5,14 @@ import "github.com/spf13/cobra"
 func (a *app) kill() *cobra.Command {
 	all, silent := false, false
 	command := &cobra.Command{
-		Use:   "kill FILTER... | --all",
+		Use:   "kill --PART VALUE... | --all",
 		Short: "End connections",
-		Long: `Ends the connections that match: removes their entries. Both ends of a TCP connection
-get a RST, unless --silent is given; the ends of other connections get nothing. The next
-packet begins another connection, which may get another backend. A connection must match
-all parts of the filter; "millctl connections" with the same filter lists these connections.`,
+		Long: `Ends the connections that match: removes their entries. An end of a TCP connection gets
+a RST if millrace has seen the sequence number that this end expects, and the replies; with
+--silent, and for other protocols, no end gets a packet. The next packet begins another
+connection, which may get another backend. PART is a part of the filter: protocol, source,
+..., backend. A connection must match all the given parts; "millctl connections" with the
+same filter lists these connections.`,
 		Example: `  millctl kill --backend 10.0.0.1:8000
   millctl kill --source 198.51.100.7 --state midstream`,
 		Args: cobra.NoArgs,

@@ -24,14 +24,15 @@ func noCommand(root *cobra.Command, args []string) error {
 	return fmt.Errorf("%s is no command of millctl%s", args[0], hint("", args[0], known))
 }
 
-// noOption turns cobra's error about an unknown option into one that names the nearest option.
+// noOption turns cobra's error about an unknown option into one that names the nearest option, or that
+// refuses a negative number.
 func noOption(command *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
 		return err
 	}
 	if shorts := unknown.GetSpecifiedShortnames(); shorts != "" && shorts[0] >= '0' && shorts[0] <= '9' {
-		return fmt.Errorf("-%s is no number here: give one from 0 on", shorts)
+		return fmt.Errorf("-%s is negative: give a number from 0 on", shorts)
 	}
 	if len(unknown.GetSpecifiedName()) == 1 {
 		return err

@@ -19,7 +19,7 @@ const (
 )
 
 // copyBlocks copies whole blocks only, so that the output is a valid capture wherever the input ends. It
-// returns how many packets the blocks held, and how many more were lost by the capture's own statistics.
+// returns how many packets the blocks held, and how many packets the capture's own statistics say were lost.
 func copyBlocks(out io.Writer, in io.Reader) (packets, lost uint64, err error) {
 	var order binary.ByteOrder = binary.LittleEndian
 	block := make([]byte, blockHead, maxBlock)

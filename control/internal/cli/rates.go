@@ -64,7 +64,7 @@ func (r rates) head(out *bytes.Buffer) {
 	}
 }
 
-// spread adds a line about the workers in use, if shards move between workers.
+// spread adds a line about the workers in use, if shards have moved or not all workers are in use.
 func (r rates) spread(out *bytes.Buffer) {
 	before, after := r.before.Spread, r.after.Spread
 	if after.Moves > 0 || after.WorkersInUse < len(r.after.Workers) {

@@ -15,7 +15,7 @@ func (a *app) reload() *cobra.Command {
 		Use:   "reload",
 		Short: "Make millrace read its configuration again",
 		Long: `Makes millrace read its configuration file again. Connections keep their backends, except
-some of backends that are no longer listed (docs/balance.md). If the file is wrong, or
+some whose backends are no longer listed (docs/balance.md). If the file is wrong, or
 changes settings that cannot change while millrace runs, every problem is shown and
 nothing changes.`,
 		Args: cobra.NoArgs,

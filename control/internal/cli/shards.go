@@ -18,7 +18,7 @@ func (a *app) shards() *cobra.Command {
 		Use:   "shards [--json]",
 		Short: "Show the shards of each worker, and how busy they are",
 		Long: `Shows each worker with the packets that its present shards have had so far, and below that
-the shards that have had packets or moves, the busiest first. A shard is an entry of the
+the shards that have had packets, the busiest first. A shard is an entry of the
 indirection table from hash to worker, with all connections whose hash selects that entry.
 With spread.level = true shards move from busy workers to idle ones.`,
 		Example: `  millctl shards

@@ -148,7 +148,7 @@ func draw(out *os.File, view rates) {
 	lines := strings.Split(strings.TrimRight(view.screen(styleOf(out).bold), "\n"), "\n")
 	if _, height, err := term.GetSize(int(out.Fd())); err == nil && len(lines) >= height && height > 1 {
 		hidden := len(lines) - height + 2
-		lines = append(lines[:height-2], fmt.Sprintf("... and %d more lines, in a higher window", hidden))
+		lines = append(lines[:height-2], fmt.Sprintf("... and %d more lines: make the window higher to see them", hidden))
 	}
 	fmt.Fprint(out, home+strings.Join(lines, clearLine)+clearLine+clearRest)
 }

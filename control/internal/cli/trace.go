@@ -12,11 +12,12 @@ import (
 func (a *app) trace() *cobra.Command {
 	packets, seconds, file := uint32(1000), uint32(10), "-"
 	command := &cobra.Command{
-		Use:   "trace [FILTER...] [--packets N] [--seconds N] [-w FILE]",
+		Use:   "trace [--PART VALUE]... [--packets N] [--seconds N] [-w FILE]",
 		Short: "Capture packets as received and as sent, with their verdicts",
 		Long: `Captures packets inside millrace, as pcapng: each matching packet as it was received and
-as it was sent, with its verdict as a comment. Ends after --packets or --seconds, whichever
-comes first; Ctrl-C ends the trace sooner and leaves a valid capture.`,
+as it was sent, with its verdict as a comment. PART is a part of the filter: protocol, source,
+..., backend; a packet must match all the given parts. The trace ends after --packets or
+--seconds, whichever comes first; Ctrl-C ends it sooner and leaves a valid capture.`,
 		Example: `  millctl trace --source 198.51.100.7 -w trace.pcapng
   millctl trace --protocol tcp --packets 20 | tshark -r -`,
 		Args: cobra.NoArgs,

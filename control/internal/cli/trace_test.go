@@ -133,7 +133,7 @@ func TestTraceInterrupted(t *testing.T) {
 	}
 }
 
-// until calls then once at least length bytes were written.
+// until calls `then` after each write, once at least `length` bytes were written.
 type until struct {
 	bytes.Buffer
 	length int

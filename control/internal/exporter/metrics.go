@@ -77,7 +77,7 @@ var metrics = []*metric{
 			add(float64(s.stats.Table.Capacity), "ipv4")
 			add(float64(s.stats.Table.CapacityV6), "ipv6")
 		}, "family"),
-	gauge("table_load_ratio", "Live entries as a share of all slots.",
+	gauge("table_load_ratio", "Live connections divided by the slots of all tables; a connection with replies takes two slots.",
 		func(s state, add add) { add(s.stats.Table.Load) }),
 	gauge("table_size_bytes", "Memory of all tables.",
 		func(s state, add add) { add(float64(s.stats.Table.Bytes)) }),

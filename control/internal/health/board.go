@@ -201,8 +201,8 @@ func (b *Board) Due(nowMs int64) (jobs []Job) {
 	return jobs
 }
 
-// nextMs returns the time of the next check: an interval after the last check, or after now if that time
-// has passed. So checks that were missed are not made up for.
+// nextMs returns the time of the next check: an interval after `lastMs`, when the last check was due, or an
+// interval after now if that time has passed. So checks that were missed are not made up for.
 func nextMs(lastMs, intervalMs, nowMs int64) int64 {
 	next := lastMs + intervalMs
 	if next <= nowMs {

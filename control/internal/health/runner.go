@@ -31,8 +31,8 @@ type outcome struct {
 	err error
 }
 
-// Run checks until the context ends. It returns an error at once if millrace does not answer at the start,
-// where a user can read it; if millrace does not answer later, Run goes on.
+// Run checks backends until the context ends. If millrace does not answer at the start, Run returns an error
+// at once, for the user to read; if millrace does not answer later, Run goes on.
 func (r *Runner) Run(ctx context.Context) error {
 	services, err := r.Client.Services(ctx)
 	if err != nil {
@@ -114,8 +114,8 @@ func (r *Runner) noteAway(was bool, err error) bool {
 	return err != nil
 }
 
-// carryOut reports the events to millrace and to the log. If a report to millrace is lost, its state differs
-// when its services are next read, and the state is reported again.
+// carryOut writes the events to the log, and reports them to millrace until millrace does not answer. A state
+// that was not reported is reported again when the services are next read: millrace then has another state.
 func (r *Runner) carryOut(ctx context.Context, events []Event) {
 	silent := false
 	for _, event := range events {

@@ -79,8 +79,8 @@ func (m Manager) Do(ctx context.Context, what, name string) error {
 	return err
 }
 
-// Errors returns the messages of the latest millrace in that unit, without warnings: they say why millrace did not
-// start. Returns nothing if there is no journal.
+// Errors returns the messages, without warnings, that the unit's latest millrace has printed: they say why it did not
+// start. Errors returns nothing if there is no journal.
 func (m Manager) Errors(ctx context.Context, name string) (lines []string) {
 	unit, err := m.Show(ctx, name)
 	if err != nil || unit.invocation == "" {
