@@ -106,8 +106,8 @@ class Live(Case):
             time.sleep(0.05)
 
     def ping(self, network, family, address, size=40):
-        """Sends three echo requests, each after the answer to the one before, and returns 3. Raises TimeoutError if nothing comes
-        for 3 s. Uses raw sockets, as not every system has the command `ping`."""
+        """Sends three echo requests, each after the answer to the one before or 3 s without one. Returns the number of answers.
+        Uses raw sockets, as not every system has the command `ping`."""
         request, reply, protocol = (8, 0, socket.IPPROTO_ICMP) if family == 4 else (128, 129, socket.IPPROTO_ICMPV6)
         with network.client:
             raw = socket.socket(FAMILIES[family], socket.SOCK_RAW, protocol)
@@ -123,7 +123,10 @@ class Live(Case):
                     body = body[:2] + (0xFFFF - words).to_bytes(2, "big") + body[4:]
                 raw.sendto(body, (address, 0))
                 while True:
-                    data, (sender, *_) = raw.recvfrom(65536)
+                    try:
+                        data, (sender, *_) = raw.recvfrom(65536)
+                    except TimeoutError:
+                        break
                     icmp = data[20:] if family == 4 else data
                     if sender == address and icmp[0] == reply and icmp[4:] == body[4:]:
                         answered += 1

@@ -25,6 +25,8 @@ CommandResult<Offer> Control::offer() {
   // ends.
   if (handing_over_ && (handing_over_->is_busy || handing_over_->is_paused))
     return std::unexpected(not_now("another process is taking over already"));
+  if (live_->owners().moves().is_under_way())
+    return std::unexpected(not_now("a shard is on its way to another worker: ask again"));
   Offer offer{.number = ++offers_};
   if (!workers_->function().tell_first(offer.function, workers_->on_each()))
     return std::unexpected(not_now("millrace is ending"));

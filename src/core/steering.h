@@ -9,8 +9,8 @@
 
 namespace millrace {
 
-/// The result for at most 64 keys, a bit for each: the end that is hashed, since functions do not
-/// rewrite it. A key has neither bit if functions rewrite no end of its connection.
+/// The result for at most 64 keys, a bit for each: the end that is hashed, which functions do not
+/// rewrite. A key has neither bit if its connection may be hashed by both ends.
 struct Steered {
   std::uint64_t by_source = 0;       ///< keys whose source is hashed
   std::uint64_t by_destination = 0;  ///< keys whose destination is hashed

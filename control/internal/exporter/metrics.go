@@ -136,7 +136,7 @@ var metrics = []*metric{
 		services(func(s balance.ServiceStats) float64 { return float64(s.Limited) }), "service"),
 	counter("service_refused_connections_total", "New connections of the service that found no backend.",
 		services(func(s balance.ServiceStats) float64 { return float64(s.Refused) }), "service"),
-	counter("service_collisions_total", "Choices of a backend given up because the reply tuple belonged to another connection.",
+	counter("service_collisions_total", "Choices of a backend given up because the reply key belonged to another connection.",
 		services(func(s balance.ServiceStats) float64 { return float64(s.Collisions) }), "service"),
 	counter("service_stateless_packets_total", "Packets of the service served without an entry.",
 		services(func(s balance.ServiceStats) float64 { return float64(s.Stateless) }), "service"),
