@@ -10,12 +10,12 @@
 // The life of a connection: `open` inserts the originator's entry, `link` the reply's, if there is
 // one; `confirm` makes the connection live and hands it to ageing; `sweep` or `close` ends it. A
 // connection that was opened must be confirmed or abandoned in the same burst. Records of removed
-// entries stay readable until the burst's `reclaim`; with shared tables, until every worker has
-// called `reclaim` since.
+// entries stay readable until the burst's `reclaim`; with shared tables, until every worker that
+// uses them has called `reclaim` since.
 //
 // Thread rule: only one worker may use an instance. If tables are shared, the worker must hold a
 // guard: `reading()` for lookups, `writing()` from an `open` to its `confirm` or `abandon`, and for
-// a sweep.
+// `close` and `sweep`.
 //
 // A tracker that follows packets keeps a state for each connection, which decides its timeout
 // (state.h); other trackers have one timeout for all. If connections may move to another worker's
@@ -155,7 +155,7 @@ class Tracker {
                    [now](auto& header) { see(header, now); });
   }
 
-  /// Finds the entries of a burst as `find` does, but leaves them as they are.
+  /// Finds the entries of a burst as `find` does, but does not mark them as seen at `now`.
   std::uint64_t peek(std::span<const K> keys, std::span<const Hash> hashes, Tick now,
                      std::span<ConnId> ids, Stragglers stragglers = {}) const {
     return look_up(Side::originator, keys, hashes, now, ids, stragglers, [](auto&) {});
@@ -171,7 +171,7 @@ class Tracker {
     least_timeout_ = timeouts.least();
   }
 
-  /// Room for one more half-open connection; `over_budget`: there are too many of them.
+  /// Room for one more. `over_budget`: too many connections are half open; `full`: too many in all.
   enum class Room : std::uint8_t { there_is, over_budget, full };
   Room room() const;
   /// Returns how full the tables are, in percent of the capacity. If several workers change the
@@ -234,7 +234,7 @@ class Tracker {
 
   /// @name Following packets, for a tracker with `TrackerConfig::follows`
   /// @{
-  /// True if the connection has expired. In `closed(id)`: false if it was evicted or closed.
+  /// True if the connection is past its deadline; in `closed(id)`, false if it ended earlier.
   bool is_idle_too_long(ConnId id, Tick now) const { return now - deadline(id) >= 0; }
   /// Returns the state of a connection, from its entry on that side.
   ConnectionState state_of(Side side, ConnId id) const {
@@ -246,7 +246,7 @@ class Tracker {
   }
   /// Returns the key of a connection in `closed(id)`, when its record may already hold another key.
   const K& key_of(ConnId id) const { return id == leaving_ ? left_ : originators().header(id).key; }
-  /// Returns the direction of the packets that match that entry.
+  /// Returns the direction of the packets that match entry `id` of `side`.
   Direction direction(Side side, ConnId id) const {
     if (side == Side::reply) return Direction::reply;
     return peer_of(originators().header(id)) == ConnId::none ? Direction::only
@@ -335,7 +335,7 @@ class Tracker {
     [[no_unique_address]] Guarding guards;
     TablePair<Table> pair;
     ShardedCount connections;
-    std::int64_t most;  // limit of connections, exceeded by workers that are below their share
+    std::int64_t most;  // limit of connections; a worker below its share may exceed it
     ShardedCount half_open;
     std::size_t most_half_open;
     unsigned workers;
@@ -387,7 +387,7 @@ class Tracker {
   static Life& life(const Records<K>& records, ConnId id) {
     return *reinterpret_cast<Life*>(records.state(id));
   }
-  /// Returns the age in ms, if not TCP. At least 0: another worker's tick may be later than `now`.
+  /// Returns the age in ms, 0 at least: another worker's tick may be later than `now`. Not for TCP.
   static std::uint32_t age_ms(Life& of, Tick now) {
     return static_cast<std::uint32_t>(std::max(now - Tick{load_mark(of)}, 0));
   }

@@ -127,8 +127,8 @@ class Wheel final : public Ageing {
     return std::max((when + interval_ms_ - 1) / interval_ms_, fired_ + 1) - 1;
   }
 
-  /// True if the connections of slot `filed` are checked, or moved to fine slots, before the slot
-  /// of that deadline has fired.
+  /// True if slot `filed` fires, or its connections are moved to fine slots, no later than the slot
+  /// of `deadline` fires.
   bool fires_by(std::uint32_t filed, Tick deadline) const {
     const std::uint64_t slot = slot_for(deadline);
     if (filed < kFineSlots)

@@ -43,7 +43,7 @@ class CuckooPath {
   /// A bucket of the search, into which the entry in `slot` of the parent's bucket would move.
   struct Step {
     std::uint32_t bucket;
-    std::uint16_t parent;  // number of a step: of this step itself at the start of a path
+    std::uint16_t parent;  // number of the step before; a path's first step has its own number
     std::uint8_t slot;
   };
 

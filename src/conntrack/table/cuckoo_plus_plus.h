@@ -136,10 +136,10 @@ class BasicCuckooPlusPlus {
       if (place) index_.set_stamp(place, now);
     }
   }
-  /// Inserts with a stamp (`insert` without one stamps 0). If neither bucket has a free slot,
-  /// replaces an expired entry of the two buckets, of any worth, before it searches for a path or
-  /// evicts an entry, and reports the expired entry as displaced. An expired entry of the key
-  /// itself counts as dead.
+  /// Inserts with a stamp (`insert` without one stamps 0). If neither bucket has a free slot, or no
+  /// id is free, replaces an expired entry of the two buckets, of any worth, before it searches for
+  /// a path or evicts an entry, and reports the expired entry as displaced. An expired entry of the
+  /// key itself counts as dead.
   template <WorthFunction W>
   Insertion insert(const K& key, Hash hash, const W& worth, CuckooStamp now, CuckooStamp timeout)
     requires kTimers
@@ -227,8 +227,9 @@ Insertion BasicCuckooPlusPlus<K, kTimers>::put(const K& key, Hash hash, const W&
   return {id, Insertion::Outcome::inserted, displaced};
 }
 
-/// Returns a free slot, if need be after moving other entries, else the slot of an entry to evict,
-/// else nowhere.
+/// Returns the first of these that there is: a free slot; with timers, the slot of an expired
+/// entry; a slot freed by moving other entries; the slot of an entry to evict; nowhere. Without a
+/// free id, free slots do not count.
 template <class K, bool kTimers>
 template <WorthFunction W>
 CuckooPlace BasicCuckooPlusPlus<K, kTimers>::place_for(std::uint32_t home, Tag tag, const W& worth,

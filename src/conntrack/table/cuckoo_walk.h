@@ -38,8 +38,8 @@ class CuckooWalk {
     return CuckooWalk(std::move(*marked));
   }
 
-  /// Visits entries until `about` entries and buckets or a few more are visited, and returns the
-  /// cursor to go on from.
+  /// Visits entries until the visited entries and buckets together are `about` or a few more, and
+  /// returns the cursor to go on from.
   template <class Visit>
   Cursor step(const Index& index, Cursor cursor, std::size_t about, Visit&& visit) {
     if (cursor == Cursor::begin)

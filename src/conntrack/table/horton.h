@@ -182,7 +182,8 @@ class Horton {
   }
   bool is_primary(Place place) const { return own(place.bucket).function(place.slot) == 0; }
 
-  /// Returns a function that computes the secondary bucket of a tag's group, if it is remapped.
+  /// Returns a function that computes the secondary bucket of a tag's group, if that group is
+  /// remapped.
   auto second() const {
     return [this](std::uint32_t primary, Tag tag) {
       const Remap remap = remap_at(primary, group_of(tag));
@@ -266,8 +267,8 @@ Insertion Horton<K>::insert(const K& key, Hash hash, const W& worth) {
   return {id, Insertion::Outcome::inserted, displaced};
 }
 
-/// Returns a free slot, if need be after moving other entries, else the slot of an entry to evict,
-/// else nowhere.
+/// If an id is free, returns a free slot, if need be after moving other entries. Without such a
+/// slot or id, returns the slot of an entry to evict, or nowhere.
 template <class K>
 template <WorthFunction W>
 auto Horton<K>::target_for(std::uint32_t primary, Tag tag, const W& worth) -> Target {
@@ -315,7 +316,8 @@ auto Horton<K>::make_remapped_room(std::uint32_t primary, unsigned group) -> Tar
     const unsigned now = own(primary).remapped(group);
     if (now != 0 && now != function) continue;
     const std::uint32_t at = across(primary, group, function);
-    // The bucket's own entries first: the remapped group that can move might be this very group.
+    // First tries to remap the bucket's own entries: `evict_remapped` might move the very group for
+    // which room is sought.
     if (!evict_primary(at) && !evict_remapped(at)) continue;
     if (const Target target = remapped_room(primary, group); target.place) return target;
   }
