@@ -158,7 +158,7 @@ concept ConnectionTable =
       /// Returns the hasher that must make every hash passed to this table.
       { view.hasher() } -> std::same_as<const Hasher&>;
       { view.prefetch(hashes) } -> std::same_as<void>;
-      /// Returns the keys that need a lookup beyond their first bucket.
+      /// Returns the keys that seem to need a lookup beyond their first bucket.
       { view.prefetch_records(keys, hashes) } -> std::same_as<Stragglers>;
       { view.prefetch_stragglers(keys, hashes, stragglers) } -> std::same_as<void>;
       /// Sets `ids[i]` to the entry of `keys[i]`, or none.

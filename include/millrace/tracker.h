@@ -3,7 +3,7 @@
 // The library contains the tracker compiled for IPv4 (KeyV4) and IPv6 (KeyV6). Each call handles a
 // burst, which hides memory latency and spreads the cost of the call. Only one thread at a time may
 // use a tracker: give every worker thread its own tracker, and make both directions of a connection
-// reach the same worker. Nothing is allocated after `create`, nothing throws, and nothing is
+// reach the same worker. After `create` nothing is allocated, nothing throws, and nothing is
 // printed but broken rules (below).
 //
 //   auto tracker = millrace::ConnectionTracker<millrace::KeyV4>::create({.capacity = 1'000'000});
@@ -23,7 +23,7 @@
 //
 // For a broken rule, a debug build prints one line that names the rule, and aborts; in other builds
 // a broken rule may corrupt memory. An id that has been given out again looks live to the checks:
-// compare its key.
+// compare the key of its connection.
 //
 // The caller passes the time, in ticks that do not go back: use a monotonic clock, not one that is
 // set (CLOCK_REALTIME). Ticks wrap and compare signed (types.h). If ticks go back all the same, by
@@ -57,7 +57,8 @@
 
 namespace millrace {
 
-/// Settings of a tracker. `create` checks all of them and reports every problem in one error.
+/// Settings of a tracker. `create` checks all of them and reports every problem in one error; a
+/// capacity that is too large, only if nothing else is wrong.
 struct TrackerOptions {
   /// Connections that the tracker has room for, 1 or more. `create` takes the memory for all of
   /// them: some 50 bytes each for IPv4 with up to 8 bytes of state, 87 with up to 40; reply entries

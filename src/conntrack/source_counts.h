@@ -6,8 +6,9 @@
 //   slot   | fingerprint of the source's hash 32 | changes 8 | count 24 |    count 0: empty
 //
 // Invariants:
-//  1. The number of a source is the sum of the counts in its home lines with its fingerprint. Most
-//     sources have one slot; if two workers claim a slot at the same time, the source has two.
+//  1. The number of a source is the sum of the counts with the source's fingerprint in the source's
+//     home lines. Most sources have one slot; if two workers claim a slot for one source at the
+//     same time, that source has two.
 //  2. A connection that was counted stays in the count of one of these slots until it is given
 //     back. A slot with a count of 0 is empty. Each change of a slot changes its value, so two
 //     equal reads mean that the slot held that value in between, unless 256 changes came between

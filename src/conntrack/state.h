@@ -185,9 +185,9 @@ constexpr bool is_in_use(ConnectionState state, Direction from) {
   return !is_half_open(state) && !has_ended;
 }
 
-/// Returns the rank of a live connection, 0 to 3; the lowest is evicted first. 0: it has ended, but
-/// for the last ACK perhaps; 1: nothing has proved it; 2: it is closing, or may be a single query;
-/// 3: it goes on.
+/// Returns the rank of a live connection, 0 to 3; the lowest is evicted first. 0: both sides, or a
+/// RST, have ended the connection; 1: no packet has proved it; 2: the connection is closing, or may
+/// be a single query; 3: the connection goes on.
 constexpr unsigned rank(ConnectionState state, bool is_proved) {
   using enum ConnectionState;
   if (state == closed || state == time_wait || state == last_ack) return 0;

@@ -4,8 +4,8 @@
 // tracked, an entry with the key of the replies. Both stand in one table; the record says which of
 // the two an entry is. A tracker that does not follow packets, like the library's, has a table for
 // each side instead. The two entries name each other as `peer`, age together and are erased
-// together. Each worker has a tracker, with an ageing scheme of its own for the connections that it
-// opened, over tables that may be shared.
+// together. Each worker has a tracker, with an ageing scheme of its own for the connections that
+// the worker opened, over tables that may be shared.
 //
 // The life of a connection: `open` inserts the originator's entry, `link` the reply's, if there is
 // one; `confirm` makes the connection live and hands it to ageing; `sweep` or `close` ends it. A
@@ -17,7 +17,7 @@
 // guard: `reading()` for lookups, `writing()` from an `open` to its `confirm` or `abandon`, and for
 // `close` and `sweep`.
 //
-// A tracker that follows packets keeps a state for each connection, which decides its timeout
+// A tracker that follows packets keeps a state for each connection; the state decides the timeout
 // (state.h); other trackers have one timeout for all. If connections may move to another worker's
 // tracker, the tracker keeps a list of the connections of each shard.
 //
@@ -193,8 +193,8 @@ class Tracker {
   Insertion open(const K& key, Hash hash, Tick now, Closed&& closed,
                  Newcomer newcomer = Newcomer::unproved);
 
-  /// Inserts the reply's entry of a connection opened in this burst; pass the entry's id to
-  /// `confirm`. The outcome is `present` if the key has an entry. May evict, as `open` does.
+  /// Inserts the reply's entry of a connection; pass the entry's id to `confirm`, or later to
+  /// `join`. The outcome is `present` if the key has an entry. May evict, as `open` does.
   template <class Closed>
   Insertion link(const K& reply_key, Tick now, std::span<const std::byte> state, Closed&& closed,
                  Newcomer newcomer = Newcomer::unproved);
@@ -265,7 +265,7 @@ class Tracker {
     Life& own = life(table_of(side).records(), id);
     return !lasts(load_state(own), from, signal, age_ms(own, now));
   }
-  /// Returns the mark (life.h) of the opposite side of a TCP connection; 0 if it has none.
+  /// Returns the mark (life.h) of the opposite side of a TCP connection; 0 if that side has none.
   std::uint32_t mark_of_other(Side side, ConnId id) const;
   enum class Followed : std::uint8_t {
     passed,
@@ -295,9 +295,9 @@ class Tracker {
   LifeImage image(ConnId id, Tick now) const;
   /// Idle time in ms below which a connection is busy, for `fingerprint`.
   static constexpr std::int32_t kBusyMs = 10'000;
-  /// Returns a digest of the originator's key, the function's state there, standing, marks and
-  /// latest tick; never 0. The tick of a busy connection does not count, and the marks of a busy
-  /// established connection count in steps of `kReach` / 2.
+  /// Returns a digest of the originator's entry (key, standing, the function's state), the marks
+  /// and the latest tick; never 0. The tick of a busy connection does not count, and the marks of a
+  /// busy established connection count in steps of `kReach` / 2.
   std::uint32_t fingerprint(ConnId id, Tick now) const;
   /// Prefetches the reply's entry, if `fingerprint` will read it.
   void prefetch_entries(ConnId id, Tick now) const;
@@ -406,7 +406,7 @@ class Tracker {
   bool reopens(ConnId reply, const Segment& segment) const;
   void begin_sequence(Side side, ConnId id, Signal signal, const Segment& segment) const;
 
-  /// Returns the timeout of a state; for `none`, that of the state to which a first packet leads.
+  /// Returns the timeout of a state; for `none`, if not TCP, that of a first packet's state.
   std::uint32_t timeout(ConnectionState state, std::uint8_t protocol) const {
     if (follows_ && state == ConnectionState::none && protocol != kProtocolTcp)
       state = next_state(state, Direction::originator, Signal::packet, protocol, 0);

@@ -32,7 +32,8 @@ class GracePeriods {
   /// Starts a grace period, and returns its number.
   std::uint64_t start();
   /// True if every worker that is online was quiescent since the period's start. The caller then
-  /// sees all that the workers wrote before. Also false while another thread is in this function.
+  /// sees all that these workers wrote before they were quiescent. Also false while another thread
+  /// is in this function.
   bool is_over(std::uint64_t period);
 
  private:

@@ -70,7 +70,8 @@ class BasicChained {
   /// (docs/chained.md says why).
   static constexpr std::size_t kBucketsPerEntry = 4;
 
-  /// Makes an empty table. Errors: as below.
+  /// Makes an empty table with `kBucketsPerEntry` buckets for each entry of the capacity, 2^32 - 1
+  /// at most. Errors: as for the next function.
   static Result<BasicChained> create(const TableConfig& config) {
     return create(config,
                   std::min(config.capacity, kMaxBuckets / kBucketsPerEntry) * kBucketsPerEntry);

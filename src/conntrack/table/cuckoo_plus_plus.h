@@ -2,15 +2,15 @@
 // bucket has sent to their other bucket.
 //
 // After Le Scouarnec, "Cuckoo++ hash tables: high-performance hash tables for networking
-// applications", ANCS'18, arXiv:1712.09624; written from its description. docs/cuckoo++.md lists
-// the differences.
+// applications", ANCS'18, arXiv:1712.09624; written from the paper's description. docs/cuckoo++.md
+// lists the differences.
 //
 // This header inserts and erases. The buckets and their filters are in cuckoo_plus_plus_index.h,
 // the search for room in cuckoo_path.h, the walk in cuckoo_walk.h.
 //
 // Invariants (check_invariants quotes them):
-//  1. A live entry stands in one of its key's two buckets, with its key's tag; its slot is *away*
-//     if that bucket is not its home.
+//  1. A live entry stands in one of its key's two buckets, with its key's tag; the slot is *away*
+//     if that bucket is not the entry's home.
 //  2. `moved` of a bucket is the number of away entries that have it as their home. The number
 //     never saturates: a bucket with 254 away entries or more sends no further entry away.
 //  3. The filter of a bucket has the bits of every away entry that has the bucket as its home, and
@@ -250,9 +250,10 @@ CuckooPlace BasicCuckooPlusPlus<K, kTimers>::place_for(std::uint32_t home, Tag t
     return least_worthy(home, tag, worth);
 }
 
-/// Returns a free slot of the home, else of the other bucket, else nowhere. If the home is full, an
-/// away entry in it moves back to its own home, if there is room. Without such moves, churn would
-/// spread entries evenly over both of their buckets.
+/// Returns a free slot of the home, else of the other bucket if the home can send an entry away,
+/// else nowhere. If the home is full, first an away entry in it moves back to that entry's own
+/// home, if there is room. Without such moves, churn would spread entries evenly over both of their
+/// buckets.
 template <class K, bool kTimers>
 CuckooPlace BasicCuckooPlusPlus<K, kTimers>::free_place(std::uint32_t home, Tag tag) {
   if (const Place place = index_.free_in(home)) return place;

@@ -220,7 +220,7 @@ TEST(CuckooExtendable, AChainGrowsToTheTablesEndAndShrinksAgain) {
 }
 
 // Draining ids are the last in rte_hash's queue of free positions, and this order keeps them from
-// being given out. The test fills a table until only draining ids are left.
+// being given out. The test fills a table until only draining ids are left in the queue.
 TEST(CuckooExtendable, DrainingIdsWaitAtTheEndOfTheQueue) {
   SCOPED_TRACE(test::repeat());
   auto table = made<CuckooExtendable<KeyV4>>(900);

@@ -1,11 +1,12 @@
 // The walk over a `cuckoo++` table, in which entries move.
 //
 // The walk visits the buckets in their order. If an entry that the walk has not visited moves to a
-// bucket that the walk has visited, its slot there gets an *unseen* bit, and the bucket gets a bit
-// in a hierarchy (`ModificationBits`). After the last bucket the walk visits the marked slots. A
-// bit moves with its entry, and entries that were visited get none, so the number of slots left to
-// visit only shrinks: the walk ends, whatever is inserted meanwhile. The walk visits an entry once,
-// and again each time that the entry moves from a visited bucket to one that is not visited yet.
+// bucket that the walk has visited, the entry's slot there gets an *unseen* bit, and the bucket
+// gets a bit in a hierarchy (`ModificationBits`). After the last bucket the walk visits the marked
+// slots. A bit moves with its entry, and entries that were visited get none, so the number of
+// marked slots only shrinks from then on: the walk ends, whatever is inserted meanwhile. The walk
+// visits an entry once, and again each time that the entry moves from a visited bucket to one that
+// is not visited yet.
 //
 // There is one set of bits, which the latest walk uses. An earlier walk that is not over goes on by
 // ids instead, from the first id on: ids do not move. Any number of walks may therefore be under

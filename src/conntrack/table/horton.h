@@ -2,8 +2,8 @@
 // remap entries for the rest.
 //
 // After Breslow, Zhang, Greathouse, Jayasena and Tullsen, "Horton Tables: Fast Hash Tables for
-// In-Memory Data-Intensive Computing", USENIX ATC'16; written from its description. docs/horton.md
-// lists the differences.
+// In-Memory Data-Intensive Computing", USENIX ATC'16; written from the paper's description.
+// docs/horton.md lists the differences.
 //
 // A key's hash picks its primary bucket, and its tag picks one of that bucket's 21 groups. Entries
 // that find no room in their primary bucket are *remapped*: the group's remap entry in the primary
@@ -17,8 +17,8 @@
 //      +-----------+----------+---------------+-----------+--------+
 //      | 8 tags    | 8 ids    | remap entries | functions | unused |
 //      +-----------+----------+---------------+-----------+--------+
-//      remap entries: 21 x 3 bits, one a group        functions: 8 x 3 bits, one a slot: that of
-//      63    62      60            2        0         its entry; 0: its primary bucket is here
+//      remap entries: 21 x 3 bits, one a group        functions: 8 x 3 bits, one for each slot's
+//      63    62      60            2        0         entry; 0: this is its primary bucket
 //      +----+----------+--     --+----------+
 //      | -  | group 20 |   ...   | group 0  |
 //      +----+----------+--     --+----------+
@@ -324,7 +324,8 @@ auto Horton<K>::make_remapped_room(std::uint32_t primary, unsigned group) -> Tar
   return {};
 }
 
-/// Makes room in a bucket by moving a group that is remapped to it to another bucket.
+/// Makes room in a bucket: a group that is remapped to this bucket moves to another one. False if
+/// no group can move.
 template <class K>
 bool Horton<K>::evict_remapped(std::uint32_t at) {
   bool done = false;
@@ -334,7 +335,7 @@ bool Horton<K>::evict_remapped(std::uint32_t at) {
   return done;
 }
 
-/// Makes room in a bucket by remapping one of its own entries.
+/// Makes room in a bucket by remapping one of its own entries. False if none can be remapped.
 template <class K>
 bool Horton<K>::evict_primary(std::uint32_t at) {
   for (unsigned slot = 0; slot < Index::kSlots; ++slot) {

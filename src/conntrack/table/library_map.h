@@ -35,8 +35,7 @@
 
 namespace millrace {
 
-/// A key to find, with the hash that the caller computed, so that the library does not hash it
-/// again.
+/// A key and the hash that the caller computed, so that the library does not hash the key again.
 template <class K>
 struct HashedKey {
   const K& key;
