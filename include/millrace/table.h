@@ -56,13 +56,13 @@ constexpr std::size_t kDrainingRoom = Stragglers::kMax;
 inline Result<std::size_t> entries_wanted(const TableConfig& config, std::size_t most) {
   const bool is_share = config.headroom >= 0 && config.headroom <= 1;  // false for NaN
   if (!is_share) {
-    return std::unexpected(Error{"the headroom of a table is from 0 to 1 of its capacity, not " +
+    return std::unexpected(Error{"a table's headroom must be from 0 to 1 of its capacity, not " +
                                      std::to_string(config.headroom),
                                  Error::Kind::usage});
   }
   const double wanted = std::ceil(static_cast<double>(config.capacity) * (1 + config.headroom));
   if (config.capacity == 0 || wanted > static_cast<double>(most)) {
-    return std::unexpected(Error{"the capacity of a table, its headroom included, is from 1 to " +
+    return std::unexpected(Error{"the capacity of a table, with its headroom, must be from 1 to " +
                                      std::to_string(most) + ", not " +
                                      std::to_string(config.capacity),
                                  Error::Kind::usage});

@@ -36,7 +36,7 @@ class Wheel final : public Ageing {
  public:
   static constexpr std::string_view kName = "wheel";
   static constexpr std::string_view kSummary =
-      "timer wheel, deadlines read again when a slot fires; the default";
+      "timer wheel: reads the deadlines of a slot again when the slot fires; the default";
   static constexpr std::uint32_t kSlots = 4096;  // fine slots of a turn; all coarse slots
   /// Returns the time in ms after its deadline for which a connection may stay, if budgets suffice.
   static std::uint32_t slack_ms(std::uint32_t interval_ms) { return interval_ms; }

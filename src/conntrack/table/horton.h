@@ -79,7 +79,7 @@ class Horton {
  public:
   static constexpr std::string_view kName = "horton";
   static constexpr std::string_view kSummary =
-      "8-slot buckets, nearly all entries in their primary one, 21 remap entries for the rest";
+      "8-slot buckets, nearly all entries in their primary bucket, remap entries for the rest";
   /// The load up to which practically no insertion is refused, under churn too.
   static constexpr double kMaxLoad = 0.95;
   static constexpr bool kKeyInRecord = true;
