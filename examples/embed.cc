@@ -53,7 +53,7 @@ int main() {
     ++counts_of(*tracker, ids[i]).sent;
   }
 
-  // A reply of the first connection. Its key has an entry of its own, which leads to the
+  // A reply of the first connection. The reply's key has an entry of its own, which leads to the
   // connection.
   const KeyV4 answer = reversed(burst[0]);
   ConnId reply{};
@@ -62,7 +62,7 @@ int main() {
   ++counts_of(*tracker, tracker->originator(reply)).answered;
 
   const Counts first = counts_of(*tracker, ids[0]);
-  std::printf("%zu connections; the first sent %u and was answered %u\n", tracker->size(),
+  std::printf("%zu connections; the first sent %u packets and got %u replies\n", tracker->size(),
               first.sent, first.answered);
 
   // Lists the live connections, a piece at a time: bursts may be tracked between the pieces.

@@ -7,7 +7,8 @@
  *
  * Rules that callers must keep:
  *
- *  - `tracker` and `options` are not NULL, nor are `keys` and `ids` of a burst that is not empty.
+ *  - `tracker`, `options`, `reply_key` and `visit` are not NULL, nor are `keys` and `ids` of a
+ *    burst that is not empty. Only millrace_destroy takes a NULL tracker.
  *  - A burst has MILLRACE_BURST_MAX keys at most.
  *  - An id that is passed to a function is that of a live connection, or of a live reply entry if
  *    the function takes one. A connection that has ended must not be closed again.
@@ -18,8 +19,9 @@
  * broken rule may corrupt memory.
  *
  * Ticks count milliseconds of a clock that is never set, such as CLOCK_MONOTONIC, and wrap after
- * 49.7 days: pass the low 32 bits. If ticks go back all the same, nothing breaks, but connections
- * end later or earlier, by as much as the ticks went back (millrace/tracker.h says when).
+ * 49.7 days: pass the low 32 bits. If ticks go back all the same, by up to 24.8 days, nothing
+ * breaks, but connections end later or earlier, by as much as the ticks went back
+ * (millrace/tracker.h says when).
  */
 #ifndef MILLRACE_MILLRACE_H
 #define MILLRACE_MILLRACE_H
@@ -32,7 +34,7 @@
 extern "C" {
 #endif
 
-#define MILLRACE_NONE UINT32_MAX /* no connection */
+#define MILLRACE_NONE UINT32_MAX /* no connection, no reply entry, or the end of a walk */
 #define MILLRACE_BURST_MAX 64
 
 #ifdef __cplusplus
@@ -82,17 +84,17 @@ millrace_tracker* millrace_create(const millrace_options* options, char* error, 
 /* Destroys a tracker; NULL does nothing. */
 void millrace_destroy(millrace_tracker* tracker);
 
-/* Finds the connection of each key, or opens one: ids[i] is its id, or MILLRACE_NONE if the table
- * is full. Bit i of the result is set if keys[i] opened its connection; the state is zeroed then.
- */
+/* Finds the connection of each key, or opens one: ids[i] is the connection's id, or MILLRACE_NONE
+ * if the table is full. Bit i of the result is set if keys[i] opened its connection; the
+ * connection's state is then zeroed. */
 uint64_t millrace_track(millrace_tracker* tracker, const void* keys, size_t count, uint32_t now_ms,
                         uint32_t* ids);
 /* Finds the connection of each key; ids[i] is MILLRACE_NONE if there is none. */
 void millrace_find(millrace_tracker* tracker, const void* keys, size_t count, uint32_t now_ms,
                    uint32_t* ids);
-/* Gives a connection a reply entry. Returns false, and changes nothing, if the key belongs to
- * another connection, the table is full, the connection has a reply entry already, or the tracker
- * was made without reply entries. */
+/* Gives a connection a reply entry. Returns false, and changes nothing, if `reply_key` has a reply
+ * entry already, the table is full, the connection has a reply entry, or the tracker was made
+ * without reply entries. */
 bool millrace_link(millrace_tracker* tracker, uint32_t id, const void* reply_key, uint32_t now_ms);
 /* Finds the reply entry of each key; ids[i] is MILLRACE_NONE if there is none. */
 void millrace_find_replies(millrace_tracker* tracker, const void* keys, size_t count,

@@ -124,7 +124,7 @@ class BasicRace {
 
   const Hasher& hasher() const { return hasher_; }
   const Records<K>& records() const { return records_; }
-  /// Returns the number of live entries. `SharedRace` counts them, as a counter would slow threads.
+  /// Returns the number of live entries. `SharedRace` counts them: a counter would slow threads.
   std::size_t size() const {
     if constexpr (Words::kShared) return count_live();
     return size_;
@@ -135,7 +135,7 @@ class BasicRace {
   Pages pages() const { return std::max(index_.pages(), records_.pages()); }
   Result<void> check_invariants() const;
 
-  /// Returns how many buckets a lookup of the key reads, 1 to 3. An attacker would try to raise it.
+  /// Returns how many buckets a lookup of the key reads, 1 to 3. Attackers try to raise the number.
   unsigned buckets_read(const K& key) const { return place_of(key, hasher_(key)).home + 1; }
 
  private:
@@ -376,7 +376,7 @@ std::optional<Insertion> BasicRace<K, Words>::try_to_insert(const K& key, Hash h
   return insert_anywhere(key, hash, worth);
 }
 
-/// Inserts in any home. Returns nothing if another thread holds a bucket that the insertion needs.
+/// Inserts in any home, or evicts. Returns nothing if another thread holds a bucket in question.
 template <class K, class Words>
 template <WorthFunction W>
 [[gnu::noinline]] std::optional<Insertion> BasicRace<K, Words>::insert_anywhere(const K& key,
@@ -412,7 +412,7 @@ std::optional<ConnId> BasicRace<K, Words>::insert_where_free(const K& key, Hash 
   return ConnId::none;
 }
 
-/// Evicts the least worthy entry for the newcomer, if it is worth less. Returns its id, or none.
+/// Evicts the least worthy entry, if it is worth less than the newcomer. Returns that id, or none.
 template <class K, class Words>
 template <WorthFunction W>
 ConnId BasicRace<K, Words>::insert_for_least_worthy(const K& key, Hash hash, const W& worth) {

@@ -28,14 +28,14 @@ struct RecordHeader {
   /// Tick of the latest packet of this direction. When the tracker reads the ticks of both entries
   /// of a connection, it raises the earlier tick to the later one.
   Tick last_seen;
-  /// The entry of the opposite direction. While other workers must not see the connection, the
-  /// tracker stores a value here that is no entry's id (`kUnconfirmed`, conntrack/entry.h).
+  /// The entry of the opposite direction, or none. While other workers must not see the connection,
+  /// the tracker stores a value here that is no entry's id (`kUnconfirmed`, conntrack/entry.h).
   ConnId peer = ConnId::none;
 };
 static_assert(sizeof(RecordHeader<KeyV4>) == 24 && sizeof(RecordHeader<KeyV6>) == 48);
 
-/// Returns the entry of the opposite direction. The load acquires: the caller sees all that the
-/// worker wrote before it set the peer. Any thread may call it.
+/// Returns `peer`. The load acquires: the caller sees all that was written before by the worker
+/// that set `peer`. Any thread may call it.
 template <class K>
 ConnId peer_of(const RecordHeader<K>& header) {
   auto& peer = const_cast<ConnId&>(header.peer);

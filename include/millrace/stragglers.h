@@ -1,4 +1,4 @@
-// The keys of a burst that need a lookup beyond their first bucket.
+// The keys of a burst that seem to need a lookup beyond their first bucket.
 #pragma once
 
 #include <bit>

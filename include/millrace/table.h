@@ -4,16 +4,16 @@
 // time may use an instance, unless its sharing scheme says otherwise.
 //
 // 1. `prefetch`, `prefetch_records`, `prefetch_stragglers` and `find` form a pipeline for a burst
-//    of at most 64 keys (Stragglers::kMax): each stage prefetches what the next one reads. All
-//    stages but `find` are hints; `find` is right without them. `hashes` must have as many elements
-//    as `keys`, `ids` at least as many.
+//    of at most 64 keys (Stragglers::kMax): each stage before `find` prefetches what the next stage
+//    reads. All stages but `find` are hints; `find` is right without them. `hashes` must have as
+//    many elements as `keys`, `ids` at least as many.
 // 2. An id stays valid for the life of its entry. The id of an erased entry is *draining*: it is
 //    neither found nor given out again until `release`, so that the caller can still read the
 //    record of an entry that it found earlier in its burst.
 // 3. `insert` may evict an entry with a worth below the newcomer's. The newcomer may get the
 //    evicted entry's id at once, so an entry that the burst still uses needs a high worth. `insert`
-//    writes only the key of a record; the rest of the record is the evicted entry's until the
-//    caller overwrites it.
+//    writes only the key of a record; the rest of the record is what a former entry left there,
+//    until the caller overwrites it.
 // 4. The caller must call `release` once for each draining id, and for no other id.
 //
 // Debug builds check the lengths in `find` and the ids in `release` for `race`, and the ids of
@@ -41,8 +41,8 @@ struct TableConfig {
   std::size_t state_bytes = 0;  ///< size of the function's state in each record
   Pages pages = Pages::huge;    ///< best kind of pages to try
   Secret secret;                ///< secret of the hash
-  /// Room beyond the capacity, as a share of the capacity from 0 to 1. Tables with
-  /// `kHoldsHeadroom`, which grow or chain, hold all of it; other tables hold as much of it as
+  /// Room beyond the capacity, as a share of the capacity from 0 to 1. Tables with `kHoldsHeadroom`
+  /// (chained ones, and the maps of libraries) hold all of it; other tables hold as much of it as
   /// their index has slots for.
   double headroom = 0;
 };
@@ -51,18 +51,18 @@ struct TableConfig {
 /// its capacity while ids drain.
 constexpr std::size_t kDrainingRoom = Stragglers::kMax;
 
-/// Returns the number of entries to make room for: the capacity and its headroom, from 1 to `most`.
-/// Errors (usage): a capacity or a headroom out of its range.
+/// Returns the number of entries to make room for: the capacity and its headroom, together from 1
+/// to `most`. Errors (usage): a capacity or a headroom out of its range.
 inline Result<std::size_t> entries_wanted(const TableConfig& config, std::size_t most) {
   const bool is_share = config.headroom >= 0 && config.headroom <= 1;  // false for NaN
   if (!is_share) {
-    return std::unexpected(Error{"the headroom of a table is from 0 to 1 of its capacity, not " +
+    return std::unexpected(Error{"a table's headroom must be from 0 to 1 of its capacity, not " +
                                      std::to_string(config.headroom),
                                  Error::Kind::usage});
   }
   const double wanted = std::ceil(static_cast<double>(config.capacity) * (1 + config.headroom));
   if (config.capacity == 0 || wanted > static_cast<double>(most)) {
-    return std::unexpected(Error{"the capacity of a table, its headroom included, is from 1 to " +
+    return std::unexpected(Error{"the capacity of a table, with its headroom, must be from 1 to " +
                                      std::to_string(most) + ", not " +
                                      std::to_string(config.capacity),
                                  Error::Kind::usage});
@@ -82,8 +82,8 @@ struct Insertion {
   /// The evicted entry, or none: equal to `id`, or an id that is draining now.
   ConnId displaced = ConnId::none;
 
-  /// Returns the result of inserting a key that has an entry already. A dead entry is replaced in
-  /// place and reported as displaced.
+  /// Returns the result of inserting a key that has an entry already. If that entry is dead (not
+  /// `alive`), it is replaced in place and reported as displaced.
   static constexpr Insertion met(ConnId entry, bool alive) {
     if (alive) return {entry, Outcome::present, ConnId::none};
     return {entry, Outcome::inserted, entry};
@@ -93,11 +93,12 @@ struct Insertion {
 /// The position of a walk. A walk starts at `begin` and is over at `end`.
 enum class Cursor : std::uint64_t { begin = 0, end = UINT64_MAX };
 
-/// A function that rates live entries for eviction. `worth(id)` is 0 for a dead entry; the entry
-/// with the lowest worth is evicted. `worth(ConnId::none)` is the newcomer's worth. If the function
-/// has a member `least(id)`, the table calls it for each entry that is the least worthy so far,
-/// while the entry's key can still be read: the last of these entries is evicted, and `insert` may
-/// overwrite its key.
+/// A function that rates entries for eviction. `worth(id)` is 0 for a dead (expired) entry. Of the
+/// entries that a full table considers, the one with the lowest worth is evicted, if it is worth
+/// less than the newcomer. `worth(ConnId::none)` is the newcomer's worth. If the function has a
+/// member `least(id)`, the table calls it for each entry that is the least worthy so far, while the
+/// entry's key can still be read: the last of these entries is evicted, and `insert` may overwrite
+/// that entry's key.
 template <class W>
 concept WorthFunction = requires(const W worth, ConnId id) {
   { worth(id) } -> std::same_as<std::uint8_t>;
@@ -157,7 +158,7 @@ concept ConnectionTable =
       /// Returns the hasher that must make every hash passed to this table.
       { view.hasher() } -> std::same_as<const Hasher&>;
       { view.prefetch(hashes) } -> std::same_as<void>;
-      /// Returns the keys that need a lookup beyond their first bucket.
+      /// Returns the keys that seem to need a lookup beyond their first bucket.
       { view.prefetch_records(keys, hashes) } -> std::same_as<Stragglers>;
       { view.prefetch_stragglers(keys, hashes, stragglers) } -> std::same_as<void>;
       /// Sets `ids[i]` to the entry of `keys[i]`, or none.

@@ -3,7 +3,7 @@
 // The library contains the tracker compiled for IPv4 (KeyV4) and IPv6 (KeyV6). Each call handles a
 // burst, which hides memory latency and spreads the cost of the call. Only one thread at a time may
 // use a tracker: give every worker thread its own tracker, and make both directions of a connection
-// reach the same worker. Nothing is allocated after `create`, nothing throws, and nothing is
+// reach the same worker. After `create` nothing is allocated, nothing throws, and nothing is
 // printed but broken rules (below).
 //
 //   auto tracker = millrace::ConnectionTracker<millrace::KeyV4>::create({.capacity = 1'000'000});
@@ -23,7 +23,7 @@
 //
 // For a broken rule, a debug build prints one line that names the rule, and aborts; in other builds
 // a broken rule may corrupt memory. An id that has been given out again looks live to the checks:
-// compare its key.
+// compare the key of its connection.
 //
 // The caller passes the time, in ticks that do not go back: use a monotonic clock, not one that is
 // set (CLOCK_REALTIME). Ticks wrap and compare signed (types.h). If ticks go back all the same, by
@@ -32,15 +32,16 @@
 //  - `sweep` uses the latest tick that was passed to a `sweep`, or to a `track` that opened a
 //    connection. Earlier ticks make nothing due, so connections that are idle meanwhile end late,
 //    by as much as time went back.
-//  - `track`, `find` and `link` mark the connections that they find as seen at the tick that is
-//    passed to them. A connection that is marked with an earlier tick counts as idle since then and
-//    may end early, by as much as time went back.
+//  - `track` and `find` mark the entries that they find, and `link` the entry that it makes, as
+//    seen at the tick that is passed to them. An entry that is marked with an earlier tick counts
+//    as idle since then, and its connection may end early, by as much as time went back.
 //  - A tick that is more than 24.8 days (2^31 - 1 ms) before the latest one counts as later: time
 //    leaps, and the next `sweep` ends the connections that were idle for their timeout at that
 //    later tick.
 //
-// A single tick that is far too late therefore does harm: `sweep` ends nothing until the clock has
-// caught up with that tick.
+// A single tick that is far too late therefore does harm: `sweep` ends the connections that would
+// be idle for their timeout at that tick, and then ends nothing until the clock has caught up with
+// that tick.
 #pragma once
 
 #include <cstddef>
@@ -56,7 +57,8 @@
 
 namespace millrace {
 
-/// Settings of a tracker. `create` checks all of them and reports every problem in one error.
+/// Settings of a tracker. `create` checks all of them and reports every problem in one error; a
+/// capacity that is too large, only if nothing else is wrong.
 struct TrackerOptions {
   /// Connections that the tracker has room for, 1 or more. `create` takes the memory for all of
   /// them: some 50 bytes each for IPv4 with up to 8 bytes of state, 87 with up to 40; reply entries
@@ -95,10 +97,10 @@ class ConnectionTracker {
   ConnectionTracker& operator=(ConnectionTracker&&) noexcept;
   ~ConnectionTracker();
 
-  /// Finds the connection of each key, or opens one: `ids[i]` is its id, or `none` if the table is
-  /// full. Bit i of the result is set if keys[i] opened its connection; the state is zeroed then.
-  /// `keys` has at most `kBurstMax` elements, `ids` at least as many as `keys`. An id is valid
-  /// until its connection ends.
+  /// Finds the connection of each key, or opens one: `ids[i]` is the connection's id, or `none` if
+  /// the table is full. Bit i of the result is set if `keys[i]` opened its connection; the
+  /// connection's state is then zeroed. `keys` has at most `kBurstMax` elements, `ids` at least as
+  /// many as `keys`. An id is valid until its connection ends.
   std::uint64_t track(std::span<const K> keys, Tick now, std::span<ConnId> ids);
 
   /// Finds the connection of each key; `ids[i]` is `none` if there is none. With `Side::reply`,
@@ -125,10 +127,10 @@ class ConnectionTracker {
   /// next piece, `none` when no id is left. A walk begins at ConnId{0}. There are some 1.2 times as
   /// many ids as `capacity`, and free ids count against the budget, too.
   ///
-  /// Between pieces, and in `visit`, the tracker's thread may call every other function. A
-  /// connection that lives through the whole walk is visited exactly once; a connection that begins
-  /// or ends meanwhile is visited once or not at all. The tracker keeps no state of a walk: several
-  /// walks may be under way, and a walk need not be finished.
+  /// Between pieces, and in `visit`, the tracker's thread may call every function. A connection
+  /// that lives through the whole walk is visited exactly once; a connection that begins or ends
+  /// meanwhile is visited once or not at all. The tracker keeps no state of a walk: several walks
+  /// may be under way, and a walk need not be finished.
   ConnId walk(ConnId from, std::size_t budget, const std::function<void(ConnId)>& visit) const;
 
   /// Returns the key of the connection, valid until it ends.

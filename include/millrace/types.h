@@ -15,7 +15,8 @@
 namespace millrace {
 
 /// Index of an entry in one table instance, or `none`. An id means nothing outside its instance.
-/// Code that keeps an id (a timer, a peer) treats it as a hint and compares the record's key.
+/// After its entry has ended, an id is given out again: code that keeps an id must learn of that
+/// end, or compare the record's key.
 enum class ConnId : std::uint32_t { none = 0xffffffff };
 
 constexpr std::uint32_t index(ConnId id) { return static_cast<std::uint32_t>(id); }

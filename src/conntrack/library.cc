@@ -39,7 +39,7 @@ namespace {
 /// The callback for evicted connections, never called: the library's tracker evicts none.
 constexpr auto kNobody = [](ConnId) {};
 
-/// Checks rule 4 of millrace/tracker.h. The functions below check its other rules. All of these
+/// Checks rule 4 of millrace/tracker.h. The functions below check rules 1 to 3, too. All of these
 /// functions do nothing in release builds.
 template <class Impl>
 void check_there([[maybe_unused]] const Impl* impl, [[maybe_unused]] const char* call) {

@@ -60,7 +60,7 @@ TEST_F(ChecksDeathTest, ABurstHas64KeysAtMostAndAsManyIds) {
 TEST_F(ChecksDeathTest, AConnectionIsClosedOnce) {
   const ConnId id = open(1);
   tracker.close(id);
-  EXPECT_DEATH(tracker.close(id), "^millrace: close: the id is that of a live connection");
+  EXPECT_DEATH(tracker.close(id), "^millrace: close: the id must be that of a live connection");
 }
 
 TEST_F(ChecksDeathTest, IdsAreThoseOfLiveConnections) {
@@ -69,12 +69,12 @@ TEST_F(ChecksDeathTest, IdsAreThoseOfLiveConnections) {
   }
   const auto past = ConnId{1'000'000};
   for (const ConnId id : {ended, past, ConnId::none}) {
-    EXPECT_DEATH(tracker.state(id), "^millrace: state: the id is that of a live connection");
-    EXPECT_DEATH((void)tracker.key(id), "^millrace: key: the id is that of a live connection");
-    EXPECT_DEATH(tracker.close(id), "^millrace: close: the id is that of a live connection");
-    EXPECT_DEATH(tracker.link(id, keys[0], Tick{0}), "^millrace: link: the id is that of a live");
-    EXPECT_DEATH((void)tracker.last_seen(id), "^millrace: last_seen: the id is that of a live");
-    EXPECT_DEATH((void)tracker.reply(id), "^millrace: reply: the id is that of a live connection");
+    EXPECT_DEATH(tracker.state(id), "^millrace: state: the id must be that of a live connection");
+    EXPECT_DEATH((void)tracker.key(id), "^millrace: key: the id must be that of a live connection");
+    EXPECT_DEATH(tracker.close(id), "^millrace: close: the id must be that of a live connection");
+    EXPECT_DEATH(tracker.link(id, keys[0], Tick{0}), "^millrace: link: the id must be that of");
+    EXPECT_DEATH((void)tracker.last_seen(id), "^millrace: last_seen: the id must be that of");
+    EXPECT_DEATH((void)tracker.reply(id), "^millrace: reply: the id must be that of a");
   }
 }
 
@@ -82,11 +82,11 @@ TEST_F(ChecksDeathTest, ReplyIdsAreThoseOfLiveReplyEntries) {
   const ConnId reply = linked(1);
   tracker.close(tracker.originator(reply));
   for (const ConnId id : {reply, ConnId{1'000'000}, ConnId::none}) {
-    EXPECT_DEATH(tracker.reply_state(id), "^millrace: reply_state: the id is that of a live reply");
-    EXPECT_DEATH((void)tracker.originator(id), "^millrace: originator: the id is that of a live");
+    EXPECT_DEATH(tracker.reply_state(id), "^millrace: reply_state: the id must be that of a");
+    EXPECT_DEATH((void)tracker.originator(id), "^millrace: originator: the id must be that of");
   }
   const auto without = ConnectionTracker<KeyV4>::create({.capacity = 10});
-  EXPECT_DEATH(without->reply_state(ConnId{0}), "^millrace: reply_state: the id is that of a live");
+  EXPECT_DEATH(without->reply_state(ConnId{0}), "^millrace: reply_state: the id must be that of");
 }
 
 TEST_F(ChecksDeathTest, WhatASweepCallsChangesNothing) {
@@ -128,9 +128,9 @@ TEST_F(ChecksDeathTest, InCToo) {
   EXPECT_DEATH(millrace_find(nullptr, keys.data(), 1, 0, c_ids.data()),
                "^millrace: millrace_find: tracker must not be NULL");
   EXPECT_DEATH(millrace_create(nullptr, nullptr, 0), "^millrace: millrace_create: options must");
-  EXPECT_DEATH(millrace_state(c, MILLRACE_NONE), "^millrace: state: the id is that of a live");
+  EXPECT_DEATH(millrace_state(c, MILLRACE_NONE), "^millrace: state: the id must be that of a live");
   millrace_close(c, c_ids[0]);
-  EXPECT_DEATH(millrace_close(c, c_ids[0]), "^millrace: close: the id is that of a live");
+  EXPECT_DEATH(millrace_close(c, c_ids[0]), "^millrace: close: the id must be that of a live");
   millrace_destroy(c);
 }
 
@@ -144,12 +144,12 @@ TEST_F(ChecksDeathTest, OfTheTableAndItsRecords) {
   EXPECT_DEATH(table.find(of(keys, 3), of(hashes, 2), ids), "^millrace: Race::find: there must be");
   EXPECT_DEATH(table.find(of(keys, 3), of(hashes, 3), of(ids, 2)), "^millrace: Race::find: there");
   const ConnId id = table.insert(keys[0], hashes[0], KeepAll{}).id;
-  EXPECT_DEATH(table.release(id), "^millrace: Race::release: the id is draining");
+  EXPECT_DEATH(table.release(id), "^millrace: Race::release: the id must be draining");
   table.erase(keys[0], hashes[0]);
   table.release(id);
-  EXPECT_DEATH(table.release(id), "^millrace: Race::release: the id is draining");
-  EXPECT_DEATH((void)table.records().header(ConnId::none), "^millrace: Records: an id is below");
-  EXPECT_DEATH((void)table.records().state(ConnId::none), "^millrace: Records: an id is below");
+  EXPECT_DEATH(table.release(id), "^millrace: Race::release: the id must be draining");
+  EXPECT_DEATH((void)table.records().header(ConnId::none), "^millrace: Records: an id must be");
+  EXPECT_DEATH((void)table.records().state(ConnId::none), "^millrace: Records: an id must be");
 }
 
 }  // namespace

@@ -35,8 +35,8 @@ TYPED_TEST(LibraryTest, TracksLinksAndEnds) {
     EXPECT_EQ(tracker->state(ids[i])[39], std::byte{0});
   }
   EXPECT_TRUE(tracker->link(ids[0], reversed(keys[0]), Tick{0}));
-  EXPECT_FALSE(tracker->link(ids[0], reversed(keys[2]), Tick{0})) << "it has a reply entry";
-  EXPECT_FALSE(tracker->link(ids[2], reversed(keys[0]), Tick{0})) << "the key has an entry";
+  EXPECT_FALSE(tracker->link(ids[0], reversed(keys[2]), Tick{0})) << "id 0 has a reply entry";
+  EXPECT_FALSE(tracker->link(ids[2], reversed(keys[0]), Tick{0})) << "the reply key has an entry";
   const TypeParam answer = reversed(keys[0]);
   ConnId reply{};
   tracker->find(Side::reply, {&answer, 1}, Tick{900}, {&reply, 1});
@@ -46,7 +46,7 @@ TYPED_TEST(LibraryTest, TracksLinksAndEnds) {
   std::vector<ConnId> ended;
   while (!tracker->sweep(Tick{1500}, 1U << 30, [&](ConnId id) { ended.push_back(id); })) {
   }
-  EXPECT_EQ(ended.size(), 31U) << "all but the answered connection";
+  EXPECT_EQ(ended.size(), 31U) << "all must end but the connection with a reply at tick 900";
   tracker->close(ids[0]);
   EXPECT_EQ(tracker->size(), 0U);
   tracker->find(Side::reply, {&answer, 1}, Tick{1500}, {&reply, 1});

@@ -65,7 +65,7 @@ TEST_F(TimeTest, WhatIsSeenAtAnEarlierTickCountsAsIdleSinceThen) {
   EXPECT_EQ(left_at(Tick{10'500}), 2U);
   track(2, Tick{9400});  // a single earlier tick
   track(2, Tick{10'600});
-  EXPECT_EQ(left_at(Tick{11'000 + kIntervalMs}), 1U) << "connection 1 is idle since tick 9500";
+  EXPECT_EQ(left_at(Tick{11'000 + kIntervalMs}), 1U) << "connection 1 has been idle since 9500";
   EXPECT_EQ(left_at(Tick{11'600 + kIntervalMs}), 0U);
 }
 

@@ -1,5 +1,5 @@
-// SYNs that arrived for a live connection, kept until they are answered: only the answer shows
-// whether the replying side accepts a new connection.
+// SYNs that arrived for a live connection, kept because only the reply to a SYN shows whether the
+// replying side accepts a new connection.
 #pragma once
 
 #include <array>
@@ -13,9 +13,9 @@
 
 namespace millrace {
 
-/// Keeps the latest such SYN of up to 4096 connections. A SYN may replace that of another
-/// connection; the tracker then does not follow the reopening of that connection. Thread rule: any
-/// thread.
+/// Keeps the latest such SYN of up to 4096 connections. A SYN may replace the SYN of another
+/// connection; if that other connection is then reopened, the tracker does not notice. Thread rule:
+/// any thread.
 class RepeatedSyns {
  public:
   struct Syn {

@@ -129,9 +129,10 @@ using SharingSchemes = SchemeList<  //
     LockFreeRace>;
 using AgeingSchemes = SchemeList<Wheel, Scan, Lazy, NoAgeing>;
 
-// With MILLRACE_COVERING fewer combinations are compiled, for builds that take long. Each table and
-// each scheme is in at least one combination. The schemes with a lock around the table are compiled
-// for the first table only: the code of the lock is the same for every table.
+// With MILLRACE_COVERING fewer combinations are compiled, for builds that take long; variants of
+// tables are left out. Each table and each scheme is in at least one combination. The schemes with
+// a lock around the table are compiled for the first table only: the code of the lock is the same
+// for every table.
 #ifdef MILLRACE_COVERING
 template <class Table, class Sharing>
 inline constexpr bool kCompiled =

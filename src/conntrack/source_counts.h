@@ -6,20 +6,22 @@
 //   slot   | fingerprint of the source's hash 32 | changes 8 | count 24 |    count 0: empty
 //
 // Invariants:
-//  1. The number of a source is the sum of the counts in its home lines with its fingerprint. Most
-//     sources have one slot; if two workers claim a slot at the same time, the source has two.
+//  1. The number of a source is the sum of the counts with the source's fingerprint in the source's
+//     home lines. Most sources have one slot; if two workers claim a slot for one source at the
+//     same time, that source has two.
 //  2. A connection that was counted stays in the count of one of these slots until it is given
 //     back. A slot with a count of 0 is empty. Each change of a slot changes its value, so two
 //     equal reads mean that the slot held that value in between, unless 256 changes came between
 //     them.
-//  3. The number of a source exceeds the limit by at most one for each other worker: before a
-//     worker counts a connection, it has seen all slots of the source at one instant, after its own
-//     last count, and their sum was below the limit.
+//  3. Unless the limit was lowered, the number of a source exceeds the limit by at most one for
+//     each other worker: before a worker counts a connection, it has seen all slots of the source
+//     at one instant, after its own last count, and their sum was below the limit. A connection
+//     that another process has proved counts beyond the limit (`take` with `most`).
 //
 // There are two slots for each connection, and a source claims a slot in the emptier of its lines.
 // It is practically impossible that both lines are full; the connection is then admitted uncounted,
-// and the caller remembers that. Two sources with a common line and fingerprint, one pair in 2^32,
-// share their limit.
+// and the caller remembers that. Two sources with a common line and the same fingerprint share one
+// limit; of pairs with a common line, that is one in 2^32.
 //
 // The hash is keyed: an attacker cannot choose the source that it shares a limit with.
 #pragma once
@@ -50,7 +52,8 @@ struct SourceLimit {
 /// Counts proved connections by source. Any thread may call every function but `total`.
 class SourceCounts {
  public:
-  /// Makes room for that many connections, of both families together. Errors (failed): no memory.
+  /// Makes room for `connections` connections, of both families together. Errors (failed): no
+  /// memory.
   static Result<SourceCounts> create(const SourceLimit& limit, std::size_t connections, Pages pages,
                                      const Secret& secret);
 
@@ -72,7 +75,8 @@ class SourceCounts {
   };
   /// Counts one more connection of the source, unless the source is at its limit.
   Taken take(Hash source) { return take(source, most()); }
-  /// Counts one more connection of the source, with `most` as the limit.
+  /// Counts one more connection of the source, with `most` as the limit, for instance for a
+  /// connection that another process has proved.
   Taken take(Hash source, std::uint32_t most);
   /// Takes back one connection that `take` has counted. False if no count of the source is found.
   [[nodiscard]] bool give_back(Hash source);
@@ -99,7 +103,7 @@ class SourceCounts {
   static constexpr std::uint64_t kCount = (std::uint64_t{1} << kCountBits) - 1;
   static constexpr std::uint64_t kChanges = ((std::uint64_t{1} << kChangeBits) - 1) << kCountBits;
   static constexpr std::uint64_t kFingerprint = ~(kChanges | kCount);
-  static_assert(SourceLimit::kMost + 1024 < kCount);  // no overshoot reaches the fingerprint
+  static_assert(SourceLimit::kMost + 1024 < kCount);  // a count above the limit fits, too
 
   using Line = std::array<std::uint64_t, kSlots>;
   static_assert(sizeof(Line) == 64);

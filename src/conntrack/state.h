@@ -2,8 +2,8 @@
 //
 // The TCP states are those of RFC 9293, 3.3.2, as seen from between the ends, and of Linux's
 // nf_conntrack_proto_tcp.c. Unlike Linux's states, these say which side has sent its FIN, so that a
-// repeated FIN is not taken for the opposite side's. The tracker checks sequence numbers before it
-// consults the table (tracker_following.h).
+// repeated FIN is not taken for the opposite side's FIN. The tracker checks sequence numbers before
+// it consults the table (tracker_following.h).
 #pragma once
 
 #include <array>
@@ -32,7 +32,8 @@ enum class ConnectionState : std::uint8_t {
   time_wait,         ///< both FINs are acknowledged
   closed,            ///< a RST was seen
   midstream,         ///< first seen in mid-connection; nothing has proved yet that it is real
-  // Other protocols: `_unreplied` until a reply is seen. `udp_stream`: UDP after `kStreamAfterMs`.
+  // Other protocols: `_unreplied` until a reply is seen or, if replies do not pass here, a second
+  // packet. `udp_stream`: UDP after `kStreamAfterMs`.
   udp_unreplied,
   udp,
   udp_stream,
@@ -46,7 +47,7 @@ enum class ConnectionState : std::uint8_t {
 inline constexpr std::size_t kTcpStates = 13;
 inline constexpr std::size_t kConnectionStates = 22;
 
-/// Names for lists of connections. They leave out which side has sent the FIN.
+/// Names for lists of connections. A name does not say which side has sent the FIN.
 inline constexpr std::array<std::string_view, kConnectionStates> kConnectionStateNames{
     "none",           "syn_sent",       "syn_sent2",
     "syn_received",   "established",    "fin_wait",
@@ -93,8 +94,8 @@ inline constexpr auto an = kAnew;
 
 using TcpTable = std::array<std::array<ConnectionState, kTcpStates>, kTcpSignals>;
 
-// A row for each signal, a column for the present state; the cells are the next state. From `none`,
-// a packet opens a connection only if it can begin one or belong to one.
+// A row for each signal, a column for the present state; the cells are the next state. In the
+// column of `none`, `no` means that the packet opens no connection.
 // clang-format off
 inline constexpr std::array<TcpTable, kDirections> kTcpTable{{
   {{ // The originator's packets.
@@ -108,8 +109,8 @@ inline constexpr std::array<TcpTable, kDirections> kTcpTable{{
   }},
   {{ // Replies. In `none`, `syn_sent` and `midstream` a reply with data or a FIN (the tracker
      // checks that) proves a connection that was not seen from its beginning: only the receiver of
-     // the originator's packets can send it. A SYN and ACK in `time_wait` or `closed` answers a SYN
-     // that was taken for an old one.
+     // the originator's packets can send such a reply. A SYN and ACK in `time_wait` or `closed`
+     // answers a SYN that was taken for an old one.
     //             no  ss  s2  sr  es  fo  fr  co  cr  la  tw  cl  ms
     /* syn     */ {no, s2, s2, sr, es, fo, fr, co, cr, la, tw, cl, ms},
     /* syn_ack */ {no, sr, sr, sr, es, fo, fr, co, cr, la, sr, sr, ms},
@@ -119,7 +120,7 @@ inline constexpr std::array<TcpTable, kDirections> kTcpTable{{
     /* reopen  */ {no, sr, sr, sr, sr, sr, sr, sr, sr, sr, sr, sr, sr},
   }},
   {{ // The originator's packets, if the replies do not pass here. The progress of the connection
-     // proves it; a packet after a RST shows that the RST was not its sender's.
+     // proves it; a packet after a RST shows that the sender of the packet did not send the RST.
     //             no  ss  s2  sr  es  fo  fr  co  cr  la  tw  cl  ms
     /* syn     */ {ss, ss, s2, sr, es, an, fr, co, cr, la, an, an, ss},
     /* syn_ack */ {sr, sr, sr, sr, es, fo, fr, co, cr, la, tw, cl, ms},
@@ -148,7 +149,7 @@ constexpr ConnectionState unreplied(std::uint8_t protocol) {
 
 }  // namespace detail
 
-/// Age in ms from which a UDP conversation with packets both ways is a stream: Linux's rule.
+/// Age in ms from which a UDP conversation in the state `udp` is a stream: Linux's rule.
 inline constexpr std::uint32_t kStreamAfterMs = 2000;
 
 /// True if only the beginning of a handshake or a conversation was seen, and in `midstream`.
@@ -158,8 +159,8 @@ constexpr bool is_half_open(ConnectionState state) {
          state == sctp_unreplied || state == icmp_unreplied || state == other_unreplied;
 }
 
-/// True if the replying side has sent a packet, or may have. False if only the originator's first
-/// packet is known.
+/// True if the replying side has sent a packet, or may have, as in `midstream` and `closed`. False
+/// in `none`, `syn_sent` and the `_unreplied` states.
 constexpr bool is_answered(ConnectionState state) {
   using enum ConnectionState;
   const bool is_open_handshake = state == syn_received || state == syn_sent2;
@@ -176,16 +177,17 @@ constexpr bool proves(ConnectionState was, Direction from, ConnectionState next)
 }
 
 /// True if a proved connection in that state still counts for limits. False if both sides, or the
-/// only side that is seen, have ended the connection, or if it begins again.
+/// only side that is seen, have ended the connection, or if the connection begins again. True after
+/// a RST, too.
 constexpr bool is_in_use(ConnectionState state, Direction from) {
   using enum ConnectionState;
   const bool has_ended = state == time_wait || (state == fin_wait && from == Direction::only);
   return !is_half_open(state) && !has_ended;
 }
 
-/// Returns the rank of a live connection, 0 to 3; the lowest is evicted first. 0: it has ended, but
-/// for the last ACK perhaps; 1: nothing has proved it; 2: it is closing, or may be a single query;
-/// 3: it goes on.
+/// Returns the rank of a live connection, 0 to 3; the lowest is evicted first. 0: both sides, or a
+/// RST, have ended the connection; 1: no packet has proved it; 2: the connection is closing, or may
+/// be a single query; 3: the connection goes on.
 constexpr unsigned rank(ConnectionState state, bool is_proved) {
   using enum ConnectionState;
   if (state == closed || state == time_wait || state == last_ack) return 0;

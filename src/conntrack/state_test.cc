@@ -197,7 +197,7 @@ TEST(State, WhatBothHaveEndedIsNotInUse) {
       EXPECT_FALSE(is_in_use(state, from)) << to_string(state);
   }
   EXPECT_TRUE(is_in_use(fin_wait, Direction::originator));
-  EXPECT_FALSE(is_in_use(fin_wait, Direction::only)) << "the other side's FIN passes elsewhere";
+  EXPECT_FALSE(is_in_use(fin_wait, Direction::only)) << "the replying side's FIN passes elsewhere";
 }
 
 TEST(Standing, HoldsStateAndProofUntilItsEnd) {
@@ -294,8 +294,8 @@ TEST(State, WhatLastsIsNotChangedByAnyPacket) {
   }
 }
 
-// The tracker follows a reply that opens a connection twice, at once and again with the reply's
-// burst: the state must not change twice.
+// If a reply opens a connection, the tracker follows the reply twice: when it opens the connection,
+// and with the reply's burst. The state must not change twice.
 TEST(State, AReplyFollowedTwiceIsFollowedOnce) {
   for (std::size_t at = 0; at < kConnectionStates; ++at) {
     for (const auto& [name, signal] : kSignalNames) {

@@ -4,20 +4,20 @@
 // tracked, an entry with the key of the replies. Both stand in one table; the record says which of
 // the two an entry is. A tracker that does not follow packets, like the library's, has a table for
 // each side instead. The two entries name each other as `peer`, age together and are erased
-// together. Each worker has a tracker, with an ageing scheme of its own for the connections that it
-// opened, over tables that may be shared.
+// together. Each worker has a tracker, with an ageing scheme of its own for the connections that
+// the worker opened, over tables that may be shared.
 //
 // The life of a connection: `open` inserts the originator's entry, `link` the reply's, if there is
 // one; `confirm` makes the connection live and hands it to ageing; `sweep` or `close` ends it. A
 // connection that was opened must be confirmed or abandoned in the same burst. Records of removed
-// entries stay readable until the burst's `reclaim`; with shared tables, until every worker has
-// called `reclaim` since.
+// entries stay readable until the burst's `reclaim`; with shared tables, until every worker that
+// uses them has called `reclaim` since.
 //
 // Thread rule: only one worker may use an instance. If tables are shared, the worker must hold a
 // guard: `reading()` for lookups, `writing()` from an `open` to its `confirm` or `abandon`, and for
-// a sweep.
+// `close` and `sweep`.
 //
-// A tracker that follows packets keeps a state for each connection, which decides its timeout
+// A tracker that follows packets keeps a state for each connection; the state decides the timeout
 // (state.h); other trackers have one timeout for all. If connections may move to another worker's
 // tracker, the tracker keeps a list of the connections of each shard.
 //
@@ -155,7 +155,7 @@ class Tracker {
                    [now](auto& header) { see(header, now); });
   }
 
-  /// Finds the entries of a burst as `find` does, but leaves them as they are.
+  /// Finds the entries of a burst as `find` does, but does not mark them as seen at `now`.
   std::uint64_t peek(std::span<const K> keys, std::span<const Hash> hashes, Tick now,
                      std::span<ConnId> ids, Stragglers stragglers = {}) const {
     return look_up(Side::originator, keys, hashes, now, ids, stragglers, [](auto&) {});
@@ -171,7 +171,7 @@ class Tracker {
     least_timeout_ = timeouts.least();
   }
 
-  /// Room for one more half-open connection; `over_budget`: there are too many of them.
+  /// Room for one more. `over_budget`: too many connections are half open; `full`: too many in all.
   enum class Room : std::uint8_t { there_is, over_budget, full };
   Room room() const;
   /// Returns how full the tables are, in percent of the capacity. If several workers change the
@@ -193,8 +193,8 @@ class Tracker {
   Insertion open(const K& key, Hash hash, Tick now, Closed&& closed,
                  Newcomer newcomer = Newcomer::unproved);
 
-  /// Inserts the reply's entry of a connection opened in this burst; pass the entry's id to
-  /// `confirm`. The outcome is `present` if the key has an entry. May evict, as `open` does.
+  /// Inserts the reply's entry of a connection; pass the entry's id to `confirm`, or later to
+  /// `join`. The outcome is `present` if the key has an entry. May evict, as `open` does.
   template <class Closed>
   Insertion link(const K& reply_key, Tick now, std::span<const std::byte> state, Closed&& closed,
                  Newcomer newcomer = Newcomer::unproved);
@@ -234,7 +234,7 @@ class Tracker {
 
   /// @name Following packets, for a tracker with `TrackerConfig::follows`
   /// @{
-  /// True if the connection has expired. In `closed(id)`: false if it was evicted or closed.
+  /// True if the connection is past its deadline; in `closed(id)`, false if it ended earlier.
   bool is_idle_too_long(ConnId id, Tick now) const { return now - deadline(id) >= 0; }
   /// Returns the state of a connection, from its entry on that side.
   ConnectionState state_of(Side side, ConnId id) const {
@@ -246,7 +246,7 @@ class Tracker {
   }
   /// Returns the key of a connection in `closed(id)`, when its record may already hold another key.
   const K& key_of(ConnId id) const { return id == leaving_ ? left_ : originators().header(id).key; }
-  /// Returns the direction of the packets that match that entry.
+  /// Returns the direction of the packets that match entry `id` of `side`.
   Direction direction(Side side, ConnId id) const {
     if (side == Side::reply) return Direction::reply;
     return peer_of(originators().header(id)) == ConnId::none ? Direction::only
@@ -265,7 +265,7 @@ class Tracker {
     Life& own = life(table_of(side).records(), id);
     return !lasts(load_state(own), from, signal, age_ms(own, now));
   }
-  /// Returns the mark (life.h) of the opposite side of a TCP connection; 0 if it has none.
+  /// Returns the mark (life.h) of the opposite side of a TCP connection; 0 if that side has none.
   std::uint32_t mark_of_other(Side side, ConnId id) const;
   enum class Followed : std::uint8_t {
     passed,
@@ -295,9 +295,9 @@ class Tracker {
   LifeImage image(ConnId id, Tick now) const;
   /// Idle time in ms below which a connection is busy, for `fingerprint`.
   static constexpr std::int32_t kBusyMs = 10'000;
-  /// Returns a digest of the originator's key, the function's state there, standing, marks and
-  /// latest tick; never 0. The tick of a busy connection does not count, and the marks of a busy
-  /// established connection count in steps of `kReach` / 2.
+  /// Returns a digest of the originator's entry (key, standing, the function's state), the marks
+  /// and the latest tick; never 0. The tick of a busy connection does not count, and the marks of a
+  /// busy established connection count in steps of `kReach` / 2.
   std::uint32_t fingerprint(ConnId id, Tick now) const;
   /// Prefetches the reply's entry, if `fingerprint` will read it.
   void prefetch_entries(ConnId id, Tick now) const;
@@ -335,7 +335,7 @@ class Tracker {
     [[no_unique_address]] Guarding guards;
     TablePair<Table> pair;
     ShardedCount connections;
-    std::int64_t most;  // limit of connections, exceeded by workers that are below their share
+    std::int64_t most;  // limit of connections; a worker below its share may exceed it
     ShardedCount half_open;
     std::size_t most_half_open;
     unsigned workers;
@@ -387,7 +387,7 @@ class Tracker {
   static Life& life(const Records<K>& records, ConnId id) {
     return *reinterpret_cast<Life*>(records.state(id));
   }
-  /// Returns the age in ms, if not TCP. At least 0: another worker's tick may be later than `now`.
+  /// Returns the age in ms, 0 at least: another worker's tick may be later than `now`. Not for TCP.
   static std::uint32_t age_ms(Life& of, Tick now) {
     return static_cast<std::uint32_t>(std::max(now - Tick{load_mark(of)}, 0));
   }
@@ -406,7 +406,7 @@ class Tracker {
   bool reopens(ConnId reply, const Segment& segment) const;
   void begin_sequence(Side side, ConnId id, Signal signal, const Segment& segment) const;
 
-  /// Returns the timeout of a state; for `none`, that of the state to which a first packet leads.
+  /// Returns the timeout of a state; for `none`, if not TCP, that of a first packet's state.
   std::uint32_t timeout(ConnectionState state, std::uint8_t protocol) const {
     if (follows_ && state == ConnectionState::none && protocol != kProtocolTcp)
       state = next_state(state, Direction::originator, Signal::packet, protocol, 0);

@@ -40,7 +40,8 @@ bool Tracker<TableOf, GuardsType, K>::sweep(Tick now, unsigned budget, Closed&& 
 }
 
 /// Returns the later of the two entries' ticks and writes it to both entries, so that neither tick
-/// grows so old that it seems to lie in the future. Ageing calls this at least every few days.
+/// grows so old that it seems to lie in the future. Every ageing scheme but `none` calls this
+/// whenever it reads the connection's deadline.
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 Tick Tracker<TableOf, GuardsType, K>::latest_seen(ConnId id) const {

@@ -10,10 +10,10 @@ namespace millrace {
 
 namespace detail {
 
-/// True if a segment is a backend's data or FIN in `syn_sent`: the answer to the SYN was not seen.
-/// The tracker then sets the backend's mark to the segment's end, even if the segment acknowledges
-/// more than was seen. Once the originator acknowledges that end, the originator's mark moves
-/// across the gap, and the backend's next segment is in sequence.
+/// True if a segment is the replying side's data or FIN in `syn_sent`: that side's SYN and ACK was
+/// not seen. The tracker then sets the replying side's mark to the segment's end, even if the
+/// segment acknowledges more than was seen. Once the originator acknowledges that end, the
+/// originator's mark moves across the gap, and the replying side's next segment is in sequence.
 inline bool is_unseen_answer(ConnectionState state, Side side, Signal signal,
                              const Segment& segment) {
   return side == Side::reply && (signal == Signal::ack || signal == Signal::fin) &&
@@ -119,11 +119,11 @@ std::uint32_t Tracker<TableOf, GuardsType, K>::mark_of_other(Side side, ConnId i
   return peer == kUnconfirmed ? 0 : load_mark(life(table_of(other).records(), peer));
 }
 
-/// True if a RST is in sequence: at its sender's mark, where its sender's next byte would be. After
-/// a FIN it may be up to 64 KiB before the mark, as it may answer a packet that was sent before the
-/// FIN arrived. A RST that answers a SYN is known by the number that it acknowledges (RFC 9293,
-/// 3.10.7.3). If the sender has no mark, the RST may only close a half-open connection that is not
-/// in `syn_sent`.
+/// True if a RST is in sequence: at its sender's mark, where the sender's next byte would be. Once
+/// a side has sent a FIN, a RST may be up to 64 KiB before the mark, as it may answer a packet that
+/// was sent before the FIN arrived. A RST that answers a SYN is known by the number that it
+/// acknowledges (RFC 9293, 3.10.7.3). If the sender has no mark, the RST may only close a half-open
+/// connection that is not in `syn_sent`.
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 bool Tracker<TableOf, GuardsType, K>::is_expected(Side side, ConnId id,
@@ -143,9 +143,10 @@ bool Tracker<TableOf, GuardsType, K>::is_expected(Side side, ConnId id,
   return is_half_open(state);
 }
 
-/// True if this SYN and ACK answers a SYN that arrived for the live connection with another
-/// sequence number: both ends have begun again. False for a repeated SYN and ACK, which answers the
-/// first SYN.
+/// True if this SYN and ACK answers a SYN that arrived for the live connection, and the new
+/// sequence number of at least one side is not within `kReach` before that side's mark: both ends
+/// have begun again. A repeated SYN and ACK, which answers the first SYN, is within `kReach` on
+/// both sides.
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 bool Tracker<TableOf, GuardsType, K>::reopens(ConnId reply, const Segment& segment) const {
@@ -158,10 +159,11 @@ bool Tracker<TableOf, GuardsType, K>::reopens(ConnId reply, const Segment& segme
   return mark - syn->next >= kReach || reply_mark - segment.next >= kReach;
 }
 
-/// True if the sequence numbers of a packet that would change the state show that its sender has
-/// seen the other side's packets, or if the packet is a SYN, whose sender need not have. A
-/// backend's bare ACK does not count in `none`, `midstream` and `syn_sent`, as anyone can provoke
-/// it (RFC 9293, 3.10.7.4).
+/// True if the sequence numbers of a packet allow it to change the state. Checks the numbers of a
+/// RST (`is_expected`), a FIN (`continues`), the replying side's SYN and ACK, a reply in
+/// `syn_sent`, and an ACK or FIN in `syn_received`. An ACK or FIN without a captured header must be
+/// the originator's first packet. The replying side's bare ACK does not count in `none`,
+/// `midstream` and `syn_sent`, as anyone can provoke it (RFC 9293, 3.10.7.4).
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 bool Tracker<TableOf, GuardsType, K>::is_in_sequence(Side side, ConnId id, Signal signal,
@@ -183,14 +185,15 @@ bool Tracker<TableOf, GuardsType, K>::is_in_sequence(Side side, ConnId id, Signa
     return segment.length() > 0 && segment.acknowledges &&
            mark_of_other(side, id) - segment.acknowledged <= kReach;
   }
-  // Data sent before the end of the handshake fits into a window that is not scaled.
+  // Windows are not scaled before the handshake ends: at most 65,535 bytes are unacknowledged.
   return state != ConnectionState::syn_received ||
          mark_of_other(side, id) - segment.acknowledged <= UINT16_MAX;
 }
 
 /// True if the segment begins or ends at its sender's mark, or if the sender has no mark. Also true
 /// if the segment ends beyond a gap and acknowledges a number near the opposite side's mark: the
-/// wider the gap, the nearer the number must be.
+/// wider the gap, the nearer the number must be. If the opposite side has no mark, the gap is at
+/// most `kReach`.
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 bool Tracker<TableOf, GuardsType, K>::continues(Side side, ConnId id,
@@ -210,8 +213,8 @@ bool Tracker<TableOf, GuardsType, K>::continues(Side side, ConnId id,
   return gap <= window && gap * (2 * distance + 1) <= kReachOfBoth;
 }
 
-/// Sets the mark of the sender of a SYN, or of a SYN and ACK, and keeps its window scale. A SYN and
-/// ACK that reopens the connection sets the originator's mark, too.
+/// Sets the mark of the sender of a SYN, or of a SYN and ACK, and stores the sender's window scale.
+/// A SYN and ACK that reopens the connection sets the originator's mark, too.
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 void Tracker<TableOf, GuardsType, K>::begin_sequence(Side side, ConnId id, Signal signal,
@@ -233,7 +236,8 @@ void Tracker<TableOf, GuardsType, K>::begin_sequence(Side side, ConnId id, Signa
 }
 
 /// Moves the sender's mark to the segment's end if the segment opens the connection or continues
-/// its sequence, so that a sender that guesses sequence numbers moves no mark.
+/// the sender's sequence (`continues`), so that a sender that guesses sequence numbers moves no
+/// mark.
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 void Tracker<TableOf, GuardsType, K>::advance(Side side, ConnId id, Signal signal,

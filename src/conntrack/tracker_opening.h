@@ -72,7 +72,7 @@ template <class Closed>
 Insertion Tracker<TableOf, GuardsType, K>::open(const K& key, Hash hash, Tick now, Closed&& closed,
                                                 Newcomer newcomer) {
   if constexpr (!Guarding::kShared)
-    left_ = key;  // `Worth::least` sets it to an evicted entry's key
+    left_ = key;  // `Worth::least` sets it to the key of an evicted entry
   const Insertion in =
       pair().originators.insert(key, hash, worth(Side::originator, now, newcomer, key.protocol));
   if (in.displaced != ConnId::none) make_way(Side::originator, in, closed);
@@ -132,7 +132,7 @@ void Tracker<TableOf, GuardsType, K>::confirm(ConnId id, ConnId reply, unsigned 
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 auto Tracker<TableOf, GuardsType, K>::room() const -> Room {
-  // The number of connections does not count in two cases. If several workers change the tables at
+  // The number of connections is not checked in two cases. If several workers change the tables at
   // once, reading it is slow. If expired connections stay in the table, it includes connections
   // that can be evicted.
   const bool counts = !Guarding::kConcurrent && !leaves_expired_;

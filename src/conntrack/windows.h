@@ -19,8 +19,8 @@ inline constexpr std::uint32_t kReach = 1 << 20;
 inline constexpr std::uint64_t kReachOfBoth = std::uint64_t{1} << 38;
 
 /// The window scales of both ends in one byte: the originator's in the lower half, the replying
-/// side's in the upper half, each as in `Segment`. They are unknown until the whole handshake was
-/// seen.
+/// side's in the upper half, each as in `Segment`. A side's scale is unknown until that side's SYN
+/// was seen.
 class Windows {
  public:
   constexpr Windows() = default;
@@ -35,8 +35,9 @@ class Windows {
   }
 
   constexpr std::uint8_t byte() const { return bits_; }
-  /// Returns the widest window in bytes that the originator, or else the replying side, may have.
-  /// While a scale is unknown, the result is the widest possible window: one scaled by 14.
+  /// Returns the widest window in bytes that the originator (`is_originators`), or else the
+  /// replying side, may have: 65,535 if that side does not scale windows; scaled by 14, the most
+  /// that is possible, while that side's or the replying side's scale is unknown.
   constexpr std::uint32_t widest(bool is_originators) const {
     const unsigned scale = is_originators ? originators() : bits_ >> 4;
     if (scale == kUnscaled) return UINT16_MAX;

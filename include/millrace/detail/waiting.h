@@ -20,7 +20,7 @@ class Waiting {
   Waiting(const Waiting&) = delete;
   Waiting& operator=(const Waiting&) = delete;
 
-  /// Returns the waiting time of the calling thread since its start, in ns.
+  /// Returns the waiting time of the calling thread since the thread's start, in ns.
   static std::uint64_t sum_ns() { return mine().ns; }
 
  private:

@@ -33,8 +33,8 @@ inline constexpr unsigned kMostAtOnce = 64;
 /// The connections of a tracker, as its ageing scheme reads and ends them.
 class Connections {
  public:
-  /// Sets `at[i]` to the tick at which `ids[i]` expires if no packet comes. `kMostAtOnce` ids at
-  /// most.
+  /// Sets `at[i]` to the tick at which `ids[i]` expires if no packet comes, or to an earlier tick
+  /// in the future, at which the scheme must call this function again. `kMostAtOnce` ids at most.
   virtual void deadlines(std::span<const ConnId> ids, std::span<Tick> at) const = 0;
   /// Removes the connections. `kMostAtOnce` ids at most.
   virtual void expire(std::span<const ConnId> ids) = 0;
@@ -49,7 +49,7 @@ class Ageing {
   virtual ~Ageing() = default;
   /// Prefetches for `born`, which may follow soon: a connection is being opened.
   virtual void approach(ConnId) const {}
-  /// Adds a connection that was opened now, with its first deadline.
+  /// Adds a connection that was last seen at `now`, with its first deadline.
   virtual void born(ConnId id, Tick now, Tick deadline) = 0;
   /// Brings a deadline forward. A scheme that reads all deadlines often enough ignores the call.
   virtual void sooner(ConnId, Tick /*now*/, Tick /*deadline*/) {}
@@ -65,7 +65,8 @@ class Ageing {
   virtual Result<void> check_invariants() const = 0;
 };
 
-/// Time in ms from ticks, in 64 bits. It does not wrap, and stands still while ticks go back.
+/// Time in ms from ticks, in 64 bits. It does not wrap, and stands still while ticks are before the
+/// latest one.
 class Elapsed {
  public:
   /// Advances to `now`. The first call sets the start.

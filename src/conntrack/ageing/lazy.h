@@ -1,13 +1,14 @@
 // `lazy`: an expired connection stays until its slot is needed (Girondi et al., HPSR 2021, after Le
-// Scouarnec, ANCS 2018). A packet with its key opens a new connection in its slot, and an insertion
-// that finds no free slot evicts it. Sweeps remove expired connections, too: a pass over the table
-// takes a minute, or a second if three quarters of the worker's share of connections are live.
+// Scouarnec, ANCS 2018). A packet with the key of an expired connection opens a new connection in
+// the same slot, and an insertion that finds no free slot may evict an expired connection. Sweeps
+// remove expired connections, too: a pass over the table takes a minute, or a second if three
+// quarters of the worker's share of connections are live.
 //
 // Slack: no connection is removed before its deadline, and no packet finds an expired connection.
 // An expired connection is counted as live and keeps its slot for at most a pass of a minute and an
 // interval, plus the delay if the budgets of `sweep` do not suffice. If workers share tables,
 // another worker may be reading an expired entry: then only sweeps remove entries, and a packet
-// that arrives before the sweep finds its connection live.
+// that arrives before the sweep still finds the connection live.
 #pragma once
 
 #include <cstdint>

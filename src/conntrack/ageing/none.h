@@ -1,4 +1,4 @@
-// `none`: connections do not expire; they stay until they are closed.
+// `none`: connections do not expire; they stay until they are closed or evicted.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ class NoAgeing final : public Ageing {
  public:
   static constexpr std::string_view kName = "none";
   static constexpr std::string_view kSummary =
-      "connections do not expire, they stay until they are closed";
+      "connections do not expire, they stay until they are closed or evicted";
   static Result<AgeingOfWorkers> create(const AgeingConfig&, unsigned workers) {
     AgeingOfWorkers all;
     for (unsigned worker = 0; worker < workers; ++worker)

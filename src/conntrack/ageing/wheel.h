@@ -36,7 +36,7 @@ class Wheel final : public Ageing {
  public:
   static constexpr std::string_view kName = "wheel";
   static constexpr std::string_view kSummary =
-      "timer wheel, deadlines read again when a slot fires; the default";
+      "timer wheel: reads the deadlines of a slot again when the slot fires; the default";
   static constexpr std::uint32_t kSlots = 4096;  // fine slots of a turn; all coarse slots
   /// Returns the time in ms after its deadline for which a connection may stay, if budgets suffice.
   static std::uint32_t slack_ms(std::uint32_t interval_ms) { return interval_ms; }
@@ -127,8 +127,8 @@ class Wheel final : public Ageing {
     return std::max((when + interval_ms_ - 1) / interval_ms_, fired_ + 1) - 1;
   }
 
-  /// True if the connections of slot `filed` are checked, or moved to fine slots, before the slot
-  /// of that deadline has fired.
+  /// True if slot `filed` fires, or its connections are moved to fine slots, no later than the slot
+  /// of `deadline` fires.
   bool fires_by(std::uint32_t filed, Tick deadline) const {
     const std::uint64_t slot = slot_for(deadline);
     if (filed < kFineSlots)

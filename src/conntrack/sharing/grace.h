@@ -1,5 +1,5 @@
-// Reclamation of removed ids if workers share tables: an id is reclaimed once every worker has
-// ended a burst since its removal (quiescent-state-based reclamation).
+// Reclamation of removed ids if workers share tables: an id is reclaimed once every worker that
+// uses the tables has ended a burst since the id's removal (quiescent-state-based reclamation).
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 namespace millrace {
 
 /// Reclaims the ids that one worker removed. The ids in `waiting_` were removed before grace period
-/// `period_` began; ids removed since (`draining_`) wait for the next one.
+/// `period_` began; ids removed since then (`draining_`) wait for the next grace period.
 class ReclaimAfterGrace {
  public:
   static std::size_t more_ids(unsigned workers) {

@@ -1,9 +1,9 @@
 // `hierarchical`: one `chained` table for all workers, and locks of three levels, as in FastClick's
 // table (HPSR'21, section III.C). The lock of the table guards its pool of ids. The lock of a
-// bucket is shared for a search of its chain and exclusive for a change. The lock of an entry lasts
-// from its insertion until its connection is confirmed: it is the value `kUnconfirmed` in the
-// record's `peer` (tracker.h). A thread that holds the lock of a bucket may take the lock of the
-// table; no thread holds the locks of two buckets.
+// bucket is shared for a search of its chain and exclusive for a change. The lock of an entry is
+// the value `kUnconfirmed` in the record's `peer` (tracker.h): it lasts from the entry's insertion
+// until the connection is confirmed. A thread that holds the lock of a bucket may take the lock of
+// the table; no thread holds the locks of two buckets.
 #pragma once
 
 #include <atomic>
@@ -18,8 +18,8 @@
 
 namespace millrace {
 
-/// A reader-writer spinlock for std::shared_lock and std::unique_lock. It is not fair: a thread
-/// holds it for a few steps along a chain only.
+/// A reader-writer spinlock for std::shared_lock and std::unique_lock. It is not fair, and need not
+/// be: a thread holds it for a few steps along a chain only.
 class SharedSpinlock {
  public:
   void lock() {

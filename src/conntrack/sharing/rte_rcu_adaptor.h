@@ -1,5 +1,6 @@
 // Grace periods by DPDK's rte_rcu_qsbr, behind a class without DPDK's types: a period is over when
-// every worker has ended a burst, so that no worker uses what was removed before.
+// every worker that is online has ended a burst since the period's start, so that no worker uses
+// what was removed before.
 #pragma once
 
 #include <atomic>
@@ -13,8 +14,8 @@ struct rte_rcu_qsbr;
 
 namespace millrace {
 
-/// Thread rule: any thread may call `start` and `is_over`; only a worker's own thread passes its
-/// number to the other functions.
+/// Thread rule: any thread may call `start` and `is_over`; only a worker's own thread passes the
+/// worker's number to the other functions.
 class GracePeriods {
  public:
   /// Makes the grace periods of workers 0 to `workers` - 1, none of them online. Errors (failed):
@@ -31,7 +32,8 @@ class GracePeriods {
   /// Starts a grace period, and returns its number.
   std::uint64_t start();
   /// True if every worker that is online was quiescent since the period's start. The caller then
-  /// sees all that the workers wrote before. Also false while another thread is in this function.
+  /// sees all that these workers wrote before they were quiescent. Also false while another thread
+  /// is in this function.
   bool is_over(std::uint64_t period);
 
  private:

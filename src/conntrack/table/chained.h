@@ -12,8 +12,8 @@
 //
 // The link stands in the record, so that a step along a chain reads one cache line if the record is
 // not larger than a line. New entries go to the head of their chain. Ids come from a pool. If the
-// pool is empty, an insertion may evict the least worthy entry of all chains with heads in the same
-// cache line as its own head: its own chain is often empty.
+// pool is empty, an insertion may evict the least worthy entry of all chains with heads in the
+// cache line of the new key's head: that head's own chain is often empty.
 //
 // Invariants (check_invariants quotes them):
 //  1. Every chain ends, and every entry stands in the chain of its key's bucket.
@@ -70,7 +70,8 @@ class BasicChained {
   /// (docs/chained.md says why).
   static constexpr std::size_t kBucketsPerEntry = 4;
 
-  /// Makes an empty table. Errors: as below.
+  /// Makes an empty table with `kBucketsPerEntry` buckets for each entry of the capacity, 2^32 - 1
+  /// at most. Errors: as for the next function.
   static Result<BasicChained> create(const TableConfig& config) {
     return create(config,
                   std::min(config.capacity, kMaxBuckets / kBucketsPerEntry) * kBucketsPerEntry);
@@ -87,7 +88,7 @@ class BasicChained {
       if (const ConnId id = glimpse(head(hash)); id != ConnId::none) records_.prefetch(id);
     return {};
   }
-  /// Does nothing: `find` searches the rest of all chains side by side.
+  /// Does nothing: `find` reads the rest of the chains (without locks, side by side).
   void prefetch_stragglers(std::span<const K>, std::span<const Hash>, Stragglers) const {}
 
   void find(std::span<const K> keys, std::span<const Hash> hashes, std::span<ConnId> ids,

@@ -43,7 +43,7 @@ class CuckooPath {
   /// A bucket of the search, into which the entry in `slot` of the parent's bucket would move.
   struct Step {
     std::uint32_t bucket;
-    std::uint16_t parent;  // number of a step: of this step itself at the start of a path
+    std::uint16_t parent;  // number of the step before; a path's first step has its own number
     std::uint8_t slot;
   };
 
@@ -53,7 +53,7 @@ class CuckooPath {
                         static_cast<std::uint8_t>(slot)};
   }
 
-  /// Checks the other buckets of the entries in this step's bucket. If one has room, moves the
+  /// Checks the other buckets of the entries in step `at`'s bucket. If one has room, moves the
   /// entries along the path and returns the slot that is free then; else adds the buckets as steps.
   Place extend(unsigned at) {
     const std::uint32_t from = steps_[at].bucket;

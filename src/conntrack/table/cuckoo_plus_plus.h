@@ -2,15 +2,15 @@
 // bucket has sent to their other bucket.
 //
 // After Le Scouarnec, "Cuckoo++ hash tables: high-performance hash tables for networking
-// applications", ANCS'18, arXiv:1712.09624; written from its description. docs/cuckoo++.md lists
-// the differences.
+// applications", ANCS'18, arXiv:1712.09624; written from the paper's description. docs/cuckoo++.md
+// lists the differences.
 //
 // This header inserts and erases. The buckets and their filters are in cuckoo_plus_plus_index.h,
 // the search for room in cuckoo_path.h, the walk in cuckoo_walk.h.
 //
 // Invariants (check_invariants quotes them):
-//  1. A live entry stands in one of its key's two buckets, with its key's tag; its slot is *away*
-//     if that bucket is not its home.
+//  1. A live entry stands in one of its key's two buckets, with its key's tag; the slot is *away*
+//     if that bucket is not the entry's home.
 //  2. `moved` of a bucket is the number of away entries that have it as their home. The number
 //     never saturates: a bucket with 254 away entries or more sends no further entry away.
 //  3. The filter of a bucket has the bits of every away entry that has the bucket as its home, and
@@ -52,7 +52,7 @@ class BasicCuckooPlusPlus {
   static constexpr std::string_view kName = kTimers ? "cuckoo++-timers" : "cuckoo++";
   static constexpr std::string_view kSummary =
       kTimers ? "cuckoo++ with a coarse time of last use beside each tag"
-              : "two 8-slot buckets a key, a Bloom filter that spares the second";
+              : "two 8-slot buckets a key, a Bloom filter spares most lookups the second";
   /// The load up to which practically no insertion is refused, under churn too.
   static constexpr double kMaxLoad = 0.95;
   static constexpr bool kKeyInRecord = true;
@@ -136,10 +136,10 @@ class BasicCuckooPlusPlus {
       if (place) index_.set_stamp(place, now);
     }
   }
-  /// Inserts with a stamp (`insert` without one stamps 0). If neither bucket has a free slot,
-  /// replaces an expired entry of the two buckets, of any worth, before it searches for a path or
-  /// evicts an entry, and reports the expired entry as displaced. An expired entry of the key
-  /// itself counts as dead.
+  /// Inserts with a stamp (`insert` without one stamps 0). If neither bucket has a free slot, or no
+  /// id is free, replaces an expired entry of the two buckets, of any worth, before it searches for
+  /// a path or evicts an entry, and reports the expired entry as displaced. An expired entry of the
+  /// key itself counts as dead.
   template <WorthFunction W>
   Insertion insert(const K& key, Hash hash, const W& worth, CuckooStamp now, CuckooStamp timeout)
     requires kTimers
@@ -227,8 +227,9 @@ Insertion BasicCuckooPlusPlus<K, kTimers>::put(const K& key, Hash hash, const W&
   return {id, Insertion::Outcome::inserted, displaced};
 }
 
-/// Returns a free slot, if need be after moving other entries, else the slot of an entry to evict,
-/// else nowhere.
+/// Returns the first of these that there is: a free slot; with timers, the slot of an expired
+/// entry; a slot freed by moving other entries; the slot of an entry to evict; nowhere. Without a
+/// free id, free slots do not count.
 template <class K, bool kTimers>
 template <WorthFunction W>
 CuckooPlace BasicCuckooPlusPlus<K, kTimers>::place_for(std::uint32_t home, Tag tag, const W& worth,
@@ -249,9 +250,10 @@ CuckooPlace BasicCuckooPlusPlus<K, kTimers>::place_for(std::uint32_t home, Tag t
     return least_worthy(home, tag, worth);
 }
 
-/// Returns a free slot of the home, else of the other bucket, else nowhere. If the home is full, an
-/// away entry in it moves back to its own home, if there is room. Without such moves, churn would
-/// spread entries evenly over both of their buckets.
+/// Returns a free slot of the home, else of the other bucket if the home can send an entry away,
+/// else nowhere. If the home is full, first an away entry in it moves back to that entry's own
+/// home, if there is room. Without such moves, churn would spread entries evenly over both of their
+/// buckets.
 template <class K, bool kTimers>
 CuckooPlace BasicCuckooPlusPlus<K, kTimers>::free_place(std::uint32_t home, Tag tag) {
   if (const Place place = index_.free_in(home)) return place;

@@ -91,7 +91,7 @@ TEST(CuckooPlusPlus, ABucketSendsAwayOnlyWhatItCanCount) {
   EXPECT_EQ(table->statistics().buckets_per_miss, 1.0);
 }
 
-/// A walk, and the entries that live since its start and that it has not visited yet.
+/// A walk, and the entries that have lived since its start and that the walk has not visited yet.
 template <class Driven>
 struct Walker {
   explicit Walker(const Driven& driven) {
@@ -103,7 +103,7 @@ struct Walker {
       missing.erase(id);
       ++visited;
     });
-    EXPECT_LE(visited, about + 64) << "a step is bounded";
+    EXPECT_LE(visited, about + 64) << "a step must visit at most 64 entries more than asked";
     ++steps;
   }
   bool ended() const { return at == Cursor::end; }
@@ -262,7 +262,7 @@ class Timed {
       ASSERT_EQ(in.displaced == ConnId::none, !live.contains(in.id));
       if (in.displaced != ConnId::none) {
         ASSERT_EQ(in.displaced, in.id);
-        ASSERT_TRUE(has_expired(live.at(in.id))) << "displaced before its time";
+        ASSERT_TRUE(has_expired(live.at(in.id))) << "displaced, but not expired";
         forget(in.id);
         ++displaced;
       }
@@ -312,7 +312,8 @@ TEST(CuckooPlusPlusTimers, AgreeWithAnOracle) {
       timed.touch_some();
     }
     if (timed.random() % 32 == 0) ++timed.now;
-    // A stamp looks young again after 256 units, so every bucket needs `expire` within 216.
+    // A stamp looks young again after 256 units, so every bucket needs `expire` within 256 units
+    // less the timeout of 40.
     if (timed.now % 200 == 0) timed.expire();
     if (step % 500 == 0) {
       const auto ok = timed.table.check_invariants();

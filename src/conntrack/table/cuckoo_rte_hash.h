@@ -110,7 +110,7 @@ class CuckooRteHash {
  private:
   static constexpr std::uint8_t kIndexFlags =
       kExtendable ? kFlags : static_cast<std::uint8_t>(kFlags | RteHashFlags::kReleaseLater);
-  // With fewer buckets, a key's second bucket is too often its first.
+  // With fewer slots there are so few buckets that a key's second bucket is too often its first.
   static constexpr std::size_t kMinSlots = 512;
 
   CuckooRteHash(const TableConfig& config, RteHash index, Records<K> records, Memory bits)

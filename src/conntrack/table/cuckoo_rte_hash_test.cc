@@ -135,7 +135,7 @@ TYPED_TEST_SUITE(CuckooSize, Tables);
 // The memory that is computed for rte_hash suffices at every size, and the number of slots is a
 // power of two.
 TYPED_TEST(CuckooSize, APromiseOfAPowerOfTwoTakesThatManySlots) {
-  for (unsigned n = 11; n <= 20; ++n) {  // below, the room for draining ids needs more slots
+  for (unsigned n = 11; n <= 20; ++n) {  // smaller tables need more slots, for draining ids
     const auto promise =
         static_cast<std::size_t>(TypeParam::kMaxLoad * static_cast<double>(1U << n));
     const auto table = made<TypeParam>(promise);
@@ -220,7 +220,7 @@ TEST(CuckooExtendable, AChainGrowsToTheTablesEndAndShrinksAgain) {
 }
 
 // Draining ids are the last in rte_hash's queue of free positions, and this order keeps them from
-// being given out. The test fills a table until only draining ids are left.
+// being given out. The test fills a table until only draining ids are left in the queue.
 TEST(CuckooExtendable, DrainingIdsWaitAtTheEndOfTheQueue) {
   SCOPED_TRACE(test::repeat());
   auto table = made<CuckooExtendable<KeyV4>>(900);

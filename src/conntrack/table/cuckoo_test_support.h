@@ -46,14 +46,14 @@ class Driven {
     if (in.outcome == Insertion::Outcome::full) ++refused;
     return in.outcome;
   }
-  /// Inserts a random key; false if the table refuses it.
+  /// Inserts a random key. False if the table refuses the key or has it already.
   bool insert_one() { return insert(random_key<K>(random)) == Insertion::Outcome::inserted; }
-  /// Inserts random keys until the table accepts a key, or fails after 1000 keys.
+  /// Inserts random keys until the table accepts one. Fails after 1000 keys.
   void insert_surely() {
     for (int tries = 0; tries < 1000; ++tries) {
       if (insert_one()) return;
     }
-    FAIL() << "the table has refused 1000 keys";
+    FAIL() << "the table has accepted none of 1000 keys";
   }
   void erase_at(std::size_t which) {
     const Entry leaving = live[which];

@@ -1,11 +1,12 @@
 // The walk over a `cuckoo++` table, in which entries move.
 //
 // The walk visits the buckets in their order. If an entry that the walk has not visited moves to a
-// bucket that the walk has visited, its slot there gets an *unseen* bit, and the bucket gets a bit
-// in a hierarchy (`ModificationBits`). After the last bucket the walk visits the marked slots. A
-// bit moves with its entry, and entries that were visited get none, so the number of slots left to
-// visit only shrinks: the walk ends, whatever is inserted meanwhile. The walk visits an entry once,
-// and again each time that the entry moves from a visited bucket to one that is not visited yet.
+// bucket that the walk has visited, the entry's slot there gets an *unseen* bit, and the bucket
+// gets a bit in a hierarchy (`ModificationBits`). After the last bucket the walk visits the marked
+// slots. A bit moves with its entry, and entries that were visited get none, so the number of
+// marked slots only shrinks from then on: the walk ends, whatever is inserted meanwhile. The walk
+// visits an entry once, and again each time that the entry moves from a visited bucket to one that
+// is not visited yet.
 //
 // There is one set of bits, which the latest walk uses. An earlier walk that is not over goes on by
 // ids instead, from the first id on: ids do not move. Any number of walks may therefore be under
@@ -38,8 +39,8 @@ class CuckooWalk {
     return CuckooWalk(std::move(*marked));
   }
 
-  /// Visits entries until `about` entries and buckets or a few more are visited, and returns the
-  /// cursor to go on from.
+  /// Visits entries until the visited entries and buckets together are `about` or a few more, and
+  /// returns the cursor to go on from.
   template <class Visit>
   Cursor step(const Index& index, Cursor cursor, std::size_t about, Visit&& visit) {
     if (cursor == Cursor::begin)

@@ -163,8 +163,8 @@ class BasicDHash {
   }
 
   /// Returns the key's signature, all 32 bits. Replaces a signature that would read as free or
-  /// draining, also if only after its halves are swapped. The halves may therefore be swapped
-  /// before or after this function.
+  /// draining, or would do so with its halves swapped. The halves may therefore be swapped before
+  /// or after this function.
   static Word signature_of(const K& key) {
     constexpr Word kOthers = 0x7fff7fff;
     const Word signature = Signature::of(key);

@@ -11,7 +11,8 @@
 //             | signature | next      |            next: an id; none ends a list
 //             +-----------+-----------+
 //
-// The index keeps invariants 3, 5 and 6 of dhash.h, and that a node stands in one list.
+// The index keeps invariants 3, 5 and 6 of dhash.h, and the part of invariant 2 by which a node
+// stands in one list.
 #pragma once
 
 #include <algorithm>
@@ -63,12 +64,13 @@ class DHashIndex {
                : node(id).signature;
   }
 
-  /// Returns a free place for an entry of the bucket: the first slot from `start` on, else a node,
-  /// else none. The caller must `occupy` the place.
+  /// Returns a free place for an entry of the bucket: the first free slot from `start` on,
+  /// wrapping; else a node, else none. The caller must `occupy` the place.
   ConnId take(std::uint32_t at, unsigned start);
   /// Makes a place live, with that signature.
   void occupy(std::uint32_t at, ConnId id, Word signature);
-  /// Takes a live place out of the bucket. The caller must `occupy` the place.
+  /// Takes a live place out of the bucket. The caller must then `occupy` the place, or mark it as
+  /// draining.
   void vacate(std::uint32_t at, ConnId id);
   /// Makes a live place draining; `release` makes it free.
   void drain(std::uint32_t at, ConnId id);

@@ -64,7 +64,7 @@ Result<BasicDHash<K, Signature, kMajorLocation, true>> published_dhash(std::size
 
 /// The counts of one algorithm.
 struct SignatureStatistics {
-  std::string_view name;  ///< name of the table with major location
+  std::string_view name;  ///< name of the table with this algorithm
   DHashStatistics statistics;
 };
 

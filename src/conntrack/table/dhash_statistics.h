@@ -97,7 +97,7 @@ inline Estimate in_lists_under_churn(double entries, double buckets) {
 
 /// Returns the number of false positives if each entry is looked up once: one for every pair of
 /// entries in a bucket with equal signatures. With n = `signatures` possible signatures, the
-/// expected number in a bucket of k entries is k(k-1)/2n.
+/// expected number in a bucket of k entries is k(k-1)/(2n).
 inline Estimate false_positives(double entries, double buckets, double signatures) {
   const double pairs = entries * (entries - 1) / 2 / buckets / signatures;
   return {pairs, pairs};

@@ -2,8 +2,8 @@
 // remap entries for the rest.
 //
 // After Breslow, Zhang, Greathouse, Jayasena and Tullsen, "Horton Tables: Fast Hash Tables for
-// In-Memory Data-Intensive Computing", USENIX ATC'16; written from its description. docs/horton.md
-// lists the differences.
+// In-Memory Data-Intensive Computing", USENIX ATC'16; written from the paper's description.
+// docs/horton.md lists the differences.
 //
 // A key's hash picks its primary bucket, and its tag picks one of that bucket's 21 groups. Entries
 // that find no room in their primary bucket are *remapped*: the group's remap entry in the primary
@@ -17,8 +17,8 @@
 //      +-----------+----------+---------------+-----------+--------+
 //      | 8 tags    | 8 ids    | remap entries | functions | unused |
 //      +-----------+----------+---------------+-----------+--------+
-//      remap entries: 21 x 3 bits, one a group        functions: 8 x 3 bits, one a slot: that of
-//      63    62      60            2        0         its entry; 0: its primary bucket is here
+//      remap entries: 21 x 3 bits, one a group        functions: 8 x 3 bits, one for each slot's
+//      63    62      60            2        0         entry; 0: this is its primary bucket
 //      +----+----------+--     --+----------+
 //      | -  | group 20 |   ...   | group 0  |
 //      +----+----------+--     --+----------+
@@ -79,7 +79,7 @@ class Horton {
  public:
   static constexpr std::string_view kName = "horton";
   static constexpr std::string_view kSummary =
-      "8-slot buckets, nearly all entries in their primary one, 21 remap entries for the rest";
+      "8-slot buckets, nearly all entries in their primary bucket, remap entries for the rest";
   /// The load up to which practically no insertion is refused, under churn too.
   static constexpr double kMaxLoad = 0.95;
   static constexpr bool kKeyInRecord = true;
@@ -182,7 +182,8 @@ class Horton {
   }
   bool is_primary(Place place) const { return own(place.bucket).function(place.slot) == 0; }
 
-  /// Returns a function that computes the secondary bucket of a tag's group, if it is remapped.
+  /// Returns a function that computes the secondary bucket of a tag's group, if that group is
+  /// remapped.
   auto second() const {
     return [this](std::uint32_t primary, Tag tag) {
       const Remap remap = remap_at(primary, group_of(tag));
@@ -266,8 +267,8 @@ Insertion Horton<K>::insert(const K& key, Hash hash, const W& worth) {
   return {id, Insertion::Outcome::inserted, displaced};
 }
 
-/// Returns a free slot, if need be after moving other entries, else the slot of an entry to evict,
-/// else nowhere.
+/// If an id is free, returns a free slot, if need be after moving other entries. Without such a
+/// slot or id, returns the slot of an entry to evict, or nowhere.
 template <class K>
 template <WorthFunction W>
 auto Horton<K>::target_for(std::uint32_t primary, Tag tag, const W& worth) -> Target {
@@ -315,14 +316,16 @@ auto Horton<K>::make_remapped_room(std::uint32_t primary, unsigned group) -> Tar
     const unsigned now = own(primary).remapped(group);
     if (now != 0 && now != function) continue;
     const std::uint32_t at = across(primary, group, function);
-    // The bucket's own entries first: the remapped group that can move might be this very group.
+    // First tries to remap the bucket's own entries: `evict_remapped` might move the very group for
+    // which room is sought.
     if (!evict_primary(at) && !evict_remapped(at)) continue;
     if (const Target target = remapped_room(primary, group); target.place) return target;
   }
   return {};
 }
 
-/// Makes room in a bucket by moving a group that is remapped to it to another bucket.
+/// Makes room in a bucket: a group that is remapped to this bucket moves to another one. False if
+/// no group can move.
 template <class K>
 bool Horton<K>::evict_remapped(std::uint32_t at) {
   bool done = false;
@@ -332,7 +335,7 @@ bool Horton<K>::evict_remapped(std::uint32_t at) {
   return done;
 }
 
-/// Makes room in a bucket by remapping one of its own entries.
+/// Makes room in a bucket by remapping one of its own entries. False if none can be remapped.
 template <class K>
 bool Horton<K>::evict_primary(std::uint32_t at) {
   for (unsigned slot = 0; slot < Index::kSlots; ++slot) {

@@ -24,7 +24,7 @@ TYPED_TEST(HortonTest, StaysWithinItsPromiseUnderChurnAtItsMaximumLoad) {
   test::expect_promise_kept_under_churn<Horton<TypeParam>, TypeParam>(31'129);  // of 2^15 slots
 }
 
-// Even somewhat above the promised load the search for room succeeds.
+// Even above the promised load, at 0.97, the search for room nearly always succeeds.
 TYPED_TEST(HortonTest, RefusesNothingEvenAboveItsPromise) {
   SCOPED_TRACE(test::repeat());
   using Table = Horton<TypeParam>;
@@ -47,7 +47,7 @@ TYPED_TEST(HortonTest, RemappedGroupsStayTogether) {
 }
 
 // The paper's abstract: at a load of 0.95, a hit reads fewer than 1.18 buckets and a miss fewer
-// than 1.06. This test measures after churn, which the paper does not; docs/horton.md has the
+// than 1.06. This test also measures after churn, which the paper does not; docs/horton.md has the
 // figures.
 TYPED_TEST(HortonTest, LookupsReadAsFewBucketsAsPublished) {
   if (kSanitized) GTEST_SKIP() << test::kStatistics;

@@ -6,7 +6,7 @@
 // After creation nothing allocates but Boost's rehash at the same size: the map gets its final size
 // from an arena that is then sealed, so a map that would grow refuses the insertion, and the table
 // says *full*. A full table checks the next few ids after those that it checked last time, and
-// evicts the least worthy entry.
+// evicts the least worthy of them, if it is worth less than the newcomer.
 //
 // Invariants (check_invariants quotes them):
 //  1. The map holds as many entries as there are live ids.
@@ -35,13 +35,12 @@
 
 namespace millrace {
 
-/// A key to find, with the hash that the caller computed, so that the library does not hash it
-/// again.
+/// A key and the hash that the caller computed, so that the library does not hash the key again.
 template <class K>
 struct HashedKey {
   const K& key;
   Hash hash;
-  // Implicit: libraries compare and construct their keys from it.
+  // Implicit: libraries compare their keys with it, and make keys from it.
   operator const K&() const { return key; }  // NOLINT(google-explicit-constructor)
 };
 
@@ -95,7 +94,8 @@ concept Library = std::is_nothrow_move_constructible_v<L> &&
                     { L::nodes(entries) } -> std::same_as<std::size_t>;
                     /// Returns the size in bytes up to which arrays may be allocated later.
                     { L::limit(*arena) } -> std::same_as<std::size_t>;
-                    /// Makes a map for that many entries, `kDrainingRoom` beyond those promised.
+                    /// Makes a map for `entries` entries, among them `kDrainingRoom` for draining
+                    /// ids.
                     L(entries, source, arena);
                     { view.prefetch(hash) } -> std::same_as<void>;
                     { view.find(key) } -> std::same_as<ConnId>;
@@ -108,8 +108,8 @@ concept Library = std::is_nothrow_move_constructible_v<L> &&
                     { view.slots() } -> std::same_as<std::size_t>;
                   };
 
-/// Returns the smallest number of slots, a power of two, with which the load of all entries is at
-/// most `utmost`, and the load of the promised entries at most `max_load`.
+/// Returns the smallest number of slots, a power of two, with which `entries` entries are a load of
+/// at most `utmost`, and those without `kDrainingRoom` a load of at most `max_load`.
 inline std::size_t power_of_two_slots(std::size_t entries, double max_load, double utmost) {
   const double promised = static_cast<double>(entries - kDrainingRoom) / max_load;
   const double all = static_cast<double>(entries) / utmost;
@@ -325,7 +325,8 @@ Insertion LibraryMap<K, L>::insert_into_full(const HashedKey<K>& key, const W& w
   const ConnId id = least_worthy(worth);
   if (id == ConnId::none) return {};
   const K old = records_.header(id).key;
-  // In this order, so that no entry is lost if the map refuses the newcomer.
+  // Adds the newcomer before it erases the old entry, so that no entry is lost if the map refuses
+  // the newcomer.
   if (place(key, id) == ConnId::none) return {};
   map_.erase(HashedKey<K>{old, hasher()(old)});
   records_.header(id).key = key.key;

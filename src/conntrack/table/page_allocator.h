@@ -1,9 +1,9 @@
 // Memory for the maps of libraries, on the same kinds of pages as the memory of other tables.
 //
-// A library asks its allocator for arrays, and for nodes one by one. Each array has a mapping of
-// its own; all nodes come from one mapping. Once a table is made, its arena is *sealed*: an
-// allocation that would make it larger throws std::bad_alloc. A map that wants to grow therefore
-// refuses the insertion.
+// A library asks its allocator for arrays, and for nodes one by one. Each array above 1 KiB has a
+// mapping of its own; all nodes come from one mapping. Once a table is made, its arena is *sealed*:
+// a request for an array above a limit, or for more nodes than the arena was made for, throws
+// std::bad_alloc. A map that wants to grow therefore refuses the insertion.
 //
 // An arena belongs to one table, and the table's thread rule holds for it.
 #pragma once

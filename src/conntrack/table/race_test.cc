@@ -1,6 +1,6 @@
 // Tests of `race` beyond the contract of every table: its load, and that an attacker that chooses
 // keys does not make it slow. The cost of an operation is counted in cache lines read, which
-// determine its time; benchmarks measure times.
+// determine the operation's time; benchmarks measure times.
 #include "millrace/race.h"
 
 #include <gtest/gtest.h>
@@ -117,8 +117,8 @@ class RaceTest : public testing::Test {
     EXPECT_LE(attacked.miss, 1.1 * peaceful.miss);
     EXPECT_LE(attacked.insertion, 1.1 * peaceful.insertion);
     std::printf(
-        "lines: hit %.3f instead of %.3f, miss %.3f instead of %.3f, insertion %.3f instead of "
-        "%.3f\n",
+        "cache lines, under attack and without: hit %.3f and %.3f, miss %.3f and %.3f, insertion "
+        "%.3f and %.3f\n",
         attacked.hit, peaceful.hit, attacked.miss, peaceful.miss, attacked.insertion,
         peaceful.insertion);
   }
@@ -244,8 +244,8 @@ TEST_F(RaceTest, StructuredKeysDoNotSlowIt) {
   }
 }
 
-// The attacker fills tables under the same secret and keeps the keys that were slow. Then half of
-// the keys that are inserted and erased are such keys.
+// The attacker fills tables under the secret of the attacked table, and keeps the keys that were
+// slow. Then half of the keys that are inserted and erased are such keys.
 TEST_F(RaceTest, KeysThatWereSlowBeforeDoNotSlowIt) {
   Keys slow;
   while (slow.size() < kCapacity) {

@@ -168,7 +168,7 @@ class Run {
   std::map<ConnId, std::uint8_t> owners_;
   std::map<ConnId, std::uint8_t> draining_;
   Cursor walk_ = Cursor::begin;
-  std::set<ConnId> unseen_;  // live since the walk began
+  std::set<ConnId> unseen_;  // live since the walk began, not visited yet
 
   std::array<std::uint8_t, kBurst> burst_{};
   std::array<KeyV4, kBurst> keys_{};

@@ -99,7 +99,7 @@ TYPED_TEST(TableTest, AgreesWithAnOracleUnderChurn) {
         ASSERT_EQ(in.id, known->second);
       } else {
         ASSERT_EQ(in.outcome, inserted)
-            << oracle.size() << " live, " << draining.size() << " draining";
+            << "at " << oracle.size() << " live, " << draining.size() << " draining ids";
         ASSERT_TRUE(in_use.insert(in.id).second) << "an id was given out twice";
         ASSERT_EQ(in.displaced, ConnId::none);
         oracle.emplace(key, in.id);
@@ -302,7 +302,7 @@ TYPED_TEST(TableTest, ErasedIdsDrainUntilReclaimed) {
   for (Insertion in; in.outcome != full || keys.empty();) {
     in = this->insert(table, nth_key<K>(keys.size()));
     if (in.outcome != full) keys.push_back(nth_key<K>(keys.size()));
-    if (keys.size() > 1000) FAIL() << "never full";
+    if (keys.size() > 1000) FAIL() << "a table for one entry has accepted 1000";
   }
   const ConnId gone = this->erase(table, keys.front());
   ASSERT_NE(gone, ConnId::none);
@@ -396,7 +396,7 @@ TYPED_TEST(TableTest, AWalkSeesWhatLivesThroughIt) {
       seen.insert(id);
       ++visited;
     });
-    ASSERT_LE(visited, 128U) << "a step is bounded";
+    ASSERT_LE(visited, 128U) << "a step of 64 must visit at most 128 entries";
     for (int i = 0; i < 40; ++i) this->insert(table, nth_key<K>(next++));
     while (next - oldest > 1000) this->erase(table, nth_key<K>(oldest++));
     table.reclaim();
