@@ -340,9 +340,11 @@ Result<void> measure_both(const LevelOptions& options, const Capture& capture, P
                           SamplesOf& samples, LevelReport& report) {
   auto run = Run::create(options, capture);
   if (!run) return std::unexpected(run.error());
-  if (!(*run)->warm())
+  if (!(*run)->warm()) {
+    if (auto ok = (*run)->end(); !ok) return ok;
     return std::unexpected(
         Error{"not every packet was received twice within ten minutes, or a worker ended early"});
+  }
   if (profile == Profile::uniform) {
     measure_even(**run, options, samples);
   } else {

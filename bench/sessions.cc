@@ -128,7 +128,7 @@ class Experiment {
  private:
   Result<double> measure(const Candidate& candidate);  // Mpps
   bool takes_long_to_fill(const Candidate& candidate) const {
-    return candidate.buckets && sessions_.size() / *candidate.buckets > kShortChain;
+    return candidate.buckets && sessions_.size() > kShortChain * *candidate.buckets;
   }
   Result<void> prepare(const Candidate& candidate, std::vector<Core>& cores) const;
   Result<void> make(const Candidate& candidate, unsigned n, Core& core) const;

@@ -124,7 +124,7 @@ class Interfaces(CaptureCase):
         for more, words in ((Pcapng().interface().packet(0, framed(ETHERNET, udp(9))).data[:-30], "cut short"),
                             (Pcapng().packet(0, udp(1)).data, "interface 0"),
                             (b"\6\0\0\0" + b"\xf0\xff\xff\xff" + bytes(40), "a block of"),
-                            (b"\6\0\0\0" + b"\x11\0\0\0" + bytes(40), "a block of 17"),
+                            (b"\6\0\0\0" + b"\x11\0\0\0" + bytes(40), "impossible length 17"),
                             (b"\x55\0\0\0" + b"\xf0\xff\xff\xff" + bytes(40), "cut short")):
             for how in ((), ("--quiet",), ("--windows", "2"), ("--workers", "2", "--quiet")):
                 stats, said = self.stats_of(mixed().data + more, *how, status=UNREADABLE)

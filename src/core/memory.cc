@@ -81,7 +81,8 @@ std::optional<Pages> pages_named(std::string_view name) {
 
 Result<Memory> Memory::map(std::size_t bytes, Pages best) {
   const auto none = [bytes] {
-    return std::unexpected(Error{"no memory for " + std::to_string(bytes >> 20) +
+    return std::unexpected(Error{"no memory for " +
+                                 std::to_string((bytes + (std::size_t{1} << 20) - 1) >> 20) +
                                  " MiB: lower the capacity or free memory"});
   };
   if (bytes > SIZE_MAX / 2) return none();

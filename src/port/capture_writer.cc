@@ -127,7 +127,9 @@ Result<CaptureWriter> CaptureWriter::create(const std::string& path, const Captu
   state.file = file;
   state.buffer.resize(kBlockBytes);
   std::setvbuf(file, state.buffer.data(), _IOFBF, state.buffer.size());
-  if (!writer.begin(format)) return std::unexpected(write_error(writer.path_, ENOMEM));
+  errno = 0;
+  if (!writer.begin(format))
+    return std::unexpected(write_error(writer.path_, errno != 0 ? errno : ENOMEM));
   return writer;
 }
 

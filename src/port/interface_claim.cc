@@ -37,7 +37,7 @@ Result<void> InterfaceClaims::take(const std::set<std::string>& names,
   for (const std::string& name : names) {
     if (sockets_.contains(name)) continue;
     int socket = bound(name);
-    while (socket < 0 && std::chrono::steady_clock::now() < until) {
+    while (socket == -EADDRINUSE && std::chrono::steady_clock::now() < until) {
       std::this_thread::sleep_for(kPause);
       socket = bound(name);
     }

@@ -105,7 +105,7 @@ void read_max_connections(const Context& context, const toml::node& node, RawSer
   using Limit = Located<std::uint32_t>;
   integer(&Limit::value, 1, kMostConnections, "connections")(context, node, out.max_connections);
   out.max_connections.line = node.source().begin.line;
-  out.max_connections.given = true;
+  out.max_connections.given = node.is_integer();
 }
 
 Keys<RawBackend> backend_keys() {
@@ -147,7 +147,7 @@ void read_health(const Context& context, const toml::node& node, RawService& out
     RawHealth check;
   } of;
   table(&Health::check, health_keys())(context, node, of);
-  out.health = {of.check, node.source().begin.line, true};
+  out.health = {of.check, node.source().begin.line, node.is_table()};
 }
 
 // --- checks across several values
