@@ -70,7 +70,7 @@ typedef struct {
   size_t state_bytes;       /* the caller's state for each connection: 0 to 200, 8-byte aligned */
   bool replies;             /* true: connections may have a reply entry */
   size_t reply_state_bytes; /* the caller's state in each reply entry: 0 to 200 */
-  uint32_t timeout_ms;      /* idle time after which millrace_sweep ends a connection, not 0 */
+  uint32_t timeout_ms;      /* idle time until millrace_sweep ends a connection, 1 to 2^31 - 1 */
   uint32_t interval_ms;     /* resolution of timeouts: 1 to 1000 */
   const uint64_t* seed;     /* fixes the hash's secret; NULL: a random secret */
 } millrace_options;

@@ -315,7 +315,7 @@ class BasicRace {
 template <class K>
 using Race = BasicRace<K, detail::OneThread>;
 /// The table for several threads at once. The caller may release an erased id only when no thread
-/// still uses an entry that it found before the erase. `insert` evicts nothing.
+/// that found its entry before the erase still uses the entry. `insert` evicts nothing.
 template <class K>
 using SharedRace = BasicRace<K, detail::ManyThreads>;
 
@@ -376,7 +376,7 @@ std::optional<Insertion> BasicRace<K, Words>::try_to_insert(const K& key, Hash h
   return insert_anywhere(key, hash, worth);
 }
 
-/// Inserts in any home, or evicts. Returns nothing if another thread holds a bucket in question.
+/// Finds the key's entry, else inserts, else evicts. Returns nothing if a later home is held.
 template <class K, class Words>
 template <WorthFunction W>
 [[gnu::noinline]] std::optional<Insertion> BasicRace<K, Words>::insert_anywhere(const K& key,
@@ -395,7 +395,7 @@ template <WorthFunction W>
 }
 
 /// Inserts into the first home with a free slot. Returns the entry's id, none if there is no slot,
-/// or nothing if another thread holds a bucket in question. The caller must hold the first home.
+/// or nothing if another thread holds a later home. The caller must hold the first home.
 template <class K, class Words>
 std::optional<ConnId> BasicRace<K, Words>::insert_where_free(const K& key, Hash hash) {
   std::array<typename Bucket::Hold, kHomes> holds;
@@ -412,11 +412,11 @@ std::optional<ConnId> BasicRace<K, Words>::insert_where_free(const K& key, Hash 
   return ConnId::none;
 }
 
-/// Evicts the least worthy entry, if it is worth less than the newcomer. Returns that id, or none.
+/// Replaces the first two homes' least worthy entry, if worth less. Returns the id, or none.
 template <class K, class Words>
 template <WorthFunction W>
 ConnId BasicRace<K, Words>::insert_for_least_worthy(const K& key, Hash hash, const W& worth) {
-  // Not in the overflow area: every lookup of the newcomer would read three buckets.
+  // Leaves out the overflow area: there, every lookup of the newcomer would read three buckets.
   const unsigned open = std::min(homes_open(hash), 2U);
   for (unsigned home = 0; home < open; ++home) {
     for_each_live(home_of(hash, home), [&](ConnId id) { records_.prefetch(id); });

@@ -9,8 +9,8 @@
 namespace millrace {
 
 /// A set of keys of one burst that the stages of a table's pipeline pass on. It is a hint: lookups
-/// of the burst are right whichever keys are in it. Looking up the keys in the set apart from the
-/// rest avoids a branch that is often mispredicted. Only one thread may use an instance.
+/// of the burst are right whichever keys are in the set. Looking up the keys in the set apart from
+/// the rest avoids a branch that is often mispredicted. Only one thread may use an instance.
 class Stragglers {
  public:
   /// The largest number of keys in a burst.

@@ -133,7 +133,7 @@ class Victim {
   Place place_;
 };
 
-/// Does `prefetch_records` for keys that will be inserted if they are not found: tables that have
+/// Calls `prefetch_records` for keys that will be inserted if they are not found: tables that have
 /// `prefetch_to_open` also prefetch what the insertion writes.
 template <class T, class K>
 Stragglers prefetch_to_open(const T& table, std::span<const K> keys, std::span<const Hash> hashes) {

@@ -46,7 +46,7 @@ TEST_F(TimeTest, NothingEndsWhileTicksAreBeforeTheLatestOne) {
   track(2, Tick{4000});  // the clock has gone back by 6 s
   EXPECT_EQ(left_at(Tick{5000 + kIntervalMs}), 2U) << "a connection idle for its timeout stays";
   EXPECT_EQ(left_at(Tick{9000}), 2U);
-  EXPECT_EQ(left_at(Tick{10'000 + kIntervalMs}), 1U) << "it ends 6 s late at most";
+  EXPECT_EQ(left_at(Tick{10'000 + kIntervalMs}), 1U) << "connection 2 ends 6 s late at most";
   EXPECT_EQ(left_at(Tick{11'000 + kIntervalMs}), 0U);
 }
 

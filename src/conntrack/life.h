@@ -55,7 +55,8 @@ class Standing {
   }
   constexpr bool has_ended() const { return (bits_ & kEnded) != 0; }
   constexpr Standing ended() const {
-    // `past` has nothing to give back, and with `ended` it would look like a reply's entry.
+    // A proof `past` has nothing to give back, and together with `ended` would look like a reply's
+    // entry.
     Standing last = proof() == Proof::past ? Standing(state()) : *this;
     last.bits_ |= kEnded;
     return last;
@@ -90,8 +91,8 @@ inline constexpr std::size_t kLifeBytes = 6;
 static_assert(offsetof(Life, owner_or_windows) + 1 == kLifeBytes);
 static_assert(std::atomic_ref<Standing>::is_always_lock_free);
 
-/// A connection's life in a form that another worker, or another process, can take over. It holds
-/// no ticks, as these differ between processes.
+/// A connection's life in a form that the tracker of another worker or process can restore. The
+/// form has no ticks, as these differ between processes.
 struct LifeImage {
   std::uint32_t idle_ms = 0;
   /// `Life::mark` of the originator's entry; if that is a tick, the connection's age in ms.

@@ -25,8 +25,9 @@ class LiveBits {
   void flip(ConnId id) { words_[index(id) / 64] ^= std::uint64_t{1} << index(id) % 64; }
 
   /// Visits up to `about` live ids from the cursor on, in ascending order, and returns the cursor
-  /// to go on from. Up to 64 ids without a live one count as a visit. Ids do not move, so every id
-  /// that is live through a whole walk is visited, whatever is inserted or erased meanwhile.
+  /// to go on from. A word of 64 ids, or the rest of a word, without a live id counts as a visit.
+  /// Ids do not move, so every id that is live through a whole walk is visited, whatever is
+  /// inserted or erased meanwhile.
   template <class Visit>
   Cursor walk(Cursor cursor, std::size_t about, Visit&& visit) const {
     const auto from = static_cast<std::uint64_t>(cursor);

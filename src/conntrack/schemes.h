@@ -57,7 +57,8 @@ struct SchemeList {
     return {{std::string(Scheme::kName), std::string(Scheme::kSummary)}...};
   }
 
-  /// Calls `use` with the `std::type_identity` of the scheme of that name; false if there is none.
+  /// Calls `use` with the `std::type_identity` of the scheme of that name; returns false if there
+  /// is none.
   template <class Use>
   static bool select(std::string_view name, Use&& use) {
     return ((Scheme::kName == name && (use(std::type_identity<Scheme>{}), true)) || ...);

@@ -19,9 +19,9 @@
 //     that another process has proved counts beyond the limit (`take` with `most`).
 //
 // There are two slots for each connection, and a source claims a slot in the emptier of its lines.
-// It is practically impossible that both lines are full; the connection is then admitted uncounted,
+// If both lines are full, which practically never happens, the connection is admitted uncounted,
 // and the caller remembers that. Two sources with a common line and the same fingerprint share one
-// limit; of pairs with a common line, that is one in 2^32.
+// limit: of the pairs of sources with a common line, one in 2^32.
 //
 // The hash is keyed: an attacker cannot choose the source that it shares a limit with.
 #pragma once
@@ -78,7 +78,7 @@ class SourceCounts {
   /// Counts one more connection of the source, with `most` as the limit, for instance for a
   /// connection that another process has proved.
   Taken take(Hash source, std::uint32_t most);
-  /// Takes back one connection that `take` has counted. False if no count of the source is found.
+  /// Subtracts one connection that `take` has counted. False if no count of the source is found.
   [[nodiscard]] bool give_back(Hash source);
   /// True if the source is below its limit.
   bool has_room(Hash source) const { return count(source) < most(); }
@@ -208,8 +208,8 @@ inline auto SourceCounts::take(Hash source, std::uint32_t most) -> Taken {
 inline bool SourceCounts::give_back(Hash source) {
   const auto homes = homes_of(source);
   const std::uint64_t fingerprint = fingerprint_of(source);
-  // The count is there (invariant 2), but a pass may miss it while other workers take and give
-  // back.
+  // The count is there (invariant 2), but a pass over the slots may miss it while other workers
+  // take and give back.
   constexpr unsigned kLooks = 1 << 16;
   for (unsigned looks = 0; looks < kLooks; ++looks) {
     for (unsigned at = 0; at < kNone; ++at) {

@@ -75,7 +75,8 @@ TEST(SourceCounts, ASourceHasItsLimitAndNoMore) {
   EXPECT_EQ(counts.total(), 0U);
 }
 
-// There are as many sources as there is room for, under churn: each source finds a slot.
+// There are as many sources as the table has room for connections, under churn: each source finds a
+// slot.
 TEST(SourceCounts, ThereIsASlotForEverySource) {
   SCOPED_TRACE(test::repeat());
   constexpr unsigned kSources = kSanitized ? 10'000 : 100'000;
@@ -98,7 +99,8 @@ TEST(SourceCounts, ThereIsASlotForEverySource) {
   EXPECT_EQ(counts.total(), 0U);
 }
 
-// With more connections than there is room for, some are admitted uncounted, and no count is wrong.
+// With more connections than the table has room for, some are admitted uncounted, and no count is
+// wrong.
 TEST(SourceCounts, WithoutASlotNothingIsCounted) {
   SourceCounts counts = make({.most = 2}, 1);
   std::vector<Hash> held;

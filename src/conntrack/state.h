@@ -22,14 +22,14 @@ enum class ConnectionState : std::uint8_t {
   none,          ///< nothing is known yet
   syn_sent,      ///< the originator has sent its SYN
   syn_sent2,     ///< both sides have sent a SYN (simultaneous open)
-  syn_received,  ///< the replying side has sent SYN and ACK
+  syn_received,  ///< a side, in general the replying one, has sent SYN and ACK
   established,
   fin_wait,          ///< the originator has sent its FIN
   fin_wait_reply,    ///< the replying side has sent its FIN
-  close_wait,        ///< the originator's FIN is acknowledged
-  close_wait_reply,  ///< the replying side's FIN is acknowledged
+  close_wait,        ///< after the originator's FIN the replying side has sent an ACK
+  close_wait_reply,  ///< after the replying side's FIN the originator has sent an ACK
   last_ack,          ///< both sides have sent their FIN
-  time_wait,         ///< both FINs are acknowledged
+  time_wait,         ///< after both FINs one of the sides has sent an ACK
   closed,            ///< a RST was seen
   midstream,         ///< first seen in mid-connection; nothing has proved yet that it is real
   // Other protocols: `_unreplied` until a reply is seen or, if replies do not pass here, a second

@@ -1,4 +1,5 @@
-// A table template, for any key size, as a type that can stand in a list.
+// Wraps a table template in a type, so that a `SchemeList` can hold it. `Of<K>` is the table for
+// keys `K`.
 #pragma once
 
 #include <string_view>

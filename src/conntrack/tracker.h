@@ -8,10 +8,10 @@
 // the worker opened, over tables that may be shared.
 //
 // The life of a connection: `open` inserts the originator's entry, `link` the reply's, if there is
-// one; `confirm` makes the connection live and hands it to ageing; `sweep` or `close` ends it. A
+// one; `confirm` makes the connection live and adds it to ageing; `sweep` or `close` ends it. A
 // connection that was opened must be confirmed or abandoned in the same burst. Records of removed
 // entries stay readable until the burst's `reclaim`; with shared tables, until every worker that
-// uses them has called `reclaim` since.
+// uses the tables has called `reclaim` since.
 //
 // Thread rule: only one worker may use an instance. If tables are shared, the worker must hold a
 // guard: `reading()` for lookups, `writing()` from an `open` to its `confirm` or `abandon`, and for
@@ -69,7 +69,7 @@ class Tracker {
   /// the guards are made for sharing. Errors: what the table refuses (usage); no memory (failed).
   static Result<std::vector<Tracker>> create(const TrackerConfig& config, Guarding guards,
                                              unsigned workers);
-  /// Makes the only tracker over its tables. Errors: as above.
+  /// Makes the only tracker over its tables. Errors: those of the other `create`.
   static Result<Tracker> create(const TrackerConfig& config) {
     auto trackers = create(config, Guarding{}, 1);
     if (!trackers) return std::unexpected(trackers.error());
@@ -164,14 +164,14 @@ class Tracker {
   /// Returns the connection of that key, of either side if the tracker follows packets, or none.
   ConnId peek_one(const K& key, Tick now) const;
 
-  /// Sets the timeouts. Connections in states with shorter timeouts end when ageing next reads
-  /// their deadlines: within `kLookAgainMs` if tables are shared, else by the old deadline.
+  /// Sets the timeouts. A connection whose timeout gets shorter ends when ageing next reads its
+  /// deadline: within `kLookAgainMs` if tables are shared, else by the old deadline.
   void set_timeouts(const Timeouts& timeouts) {
     timeouts_ = timeouts;
     least_timeout_ = timeouts.least();
   }
 
-  /// Room for one more. `over_budget`: too many connections are half open; `full`: too many in all.
+  /// Room for one more connection, or the limit that is reached: of half-open ones, or of all.
   enum class Room : std::uint8_t { there_is, over_budget, full };
   Room room() const;
   /// Returns how full the tables are, in percent of the capacity. If several workers change the
@@ -181,7 +181,7 @@ class Tracker {
     return static_cast<unsigned>(held * 100 / capacity_);
   }
 
-  /// Kinds of new connections, by the connections that they may evict.
+  /// Kinds of new connections, by those that they may evict from a table of one worker.
   enum class Newcomer : std::uint8_t {
     adopted,   ///< evicts nothing
     unproved,  ///< evicts expired connections
@@ -234,7 +234,7 @@ class Tracker {
 
   /// @name Following packets, for a tracker with `TrackerConfig::follows`
   /// @{
-  /// True if the connection is past its deadline; in `closed(id)`, false if it ended earlier.
+  /// True if the connection is past its deadline: in `closed(id)`, if it has expired.
   bool is_idle_too_long(ConnId id, Tick now) const { return now - deadline(id) >= 0; }
   /// Returns the state of a connection, from its entry on that side.
   ConnectionState state_of(Side side, ConnId id) const {
@@ -265,7 +265,7 @@ class Tracker {
     Life& own = life(table_of(side).records(), id);
     return !lasts(load_state(own), from, signal, age_ms(own, now));
   }
-  /// Returns the mark (life.h) of the opposite side of a TCP connection; 0 if that side has none.
+  /// Returns the mark (life.h) of the opposite side of a TCP connection, or 0 if there is none.
   std::uint32_t mark_of_other(Side side, ConnId id) const;
   enum class Followed : std::uint8_t {
     passed,
@@ -335,7 +335,7 @@ class Tracker {
     [[no_unique_address]] Guarding guards;
     TablePair<Table> pair;
     ShardedCount connections;
-    std::int64_t most;  // limit of connections; a worker below its share may exceed it
+    std::int64_t most;  // limit for `connections.has_room_or_share`
     ShardedCount half_open;
     std::size_t most_half_open;
     unsigned workers;
@@ -406,7 +406,7 @@ class Tracker {
   bool reopens(ConnId reply, const Segment& segment) const;
   void begin_sequence(Side side, ConnId id, Signal signal, const Segment& segment) const;
 
-  /// Returns the timeout of a state; for `none`, if not TCP, that of a first packet's state.
+  /// Returns the timeout of a state; for `none`, if not TCP, that of the state after a packet.
   std::uint32_t timeout(ConnectionState state, std::uint8_t protocol) const {
     if (follows_ && state == ConnectionState::none && protocol != kProtocolTcp)
       state = next_state(state, Direction::originator, Signal::packet, protocol, 0);
@@ -415,8 +415,8 @@ class Tracker {
   std::uint32_t timeout_of(Side side, ConnId id) const {
     return timeout(state_of(side, id), table_of(side).records().header(id).key.protocol);
   }
-  /// Returns when ageing must read the deadline again: within `kLookAgainMs` if tables are shared,
-  /// as another worker that brings the deadline forward cannot notify this worker's ageing.
+  /// Returns when ageing must read the deadline again: within `kLookAgainMs` if tables are shared
+  /// and packets followed: another worker that brings the deadline forward cannot tell this ageing.
   Tick capped(Tick now, Tick deadline) const {
     if constexpr (!Guarding::kShared) return deadline;
     const Tick cap = now + kLookAgainMs;

@@ -34,6 +34,7 @@ struct Timeouts {
 
 /// Settings of the trackers of all workers.
 struct TrackerConfig {
+  /// Largest size of a function's state, in either record, that `restore` can take.
   static constexpr std::size_t kStateMax = 64;
   /// Returns the offset of the function's state in a record's state. If the tracker follows
   /// packets, its `Life` comes first.
@@ -42,7 +43,7 @@ struct TrackerConfig {
   }
 
   std::size_t capacity = 0;  ///< connections that the tables promise to hold
-  /// Size of the function's state in an originator's record. `restore` needs `kStateMax` or less.
+  /// Size of the function's state in an originator's record.
   std::size_t state_bytes = 0;
   /// Size of the function's state in a reply's record; without a value there are no replies'
   /// entries.

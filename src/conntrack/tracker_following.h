@@ -76,8 +76,8 @@ bool Tracker<TableOf, GuardsType, K>::change(Side side, ConnId id, Direction dir
     if (was.has_ended()) break;  // another worker has ended the connection
     ConnectionState state =
         next_state(was.state(), direction, signal, protocol, age_ms(truth, now));
-    // The former connection ended in this burst, or another worker opened it: the new connection
-    // keeps the former one's entry and backend.
+    // The line did not end the former connection: that one reached this state in this burst, or
+    // another worker opened it. The new connection keeps the former one's entry and backend.
     if (state == kAnew) state = ConnectionState::syn_sent;
     Proof proof = was.proof();
     if (is_half_open(state)) {
@@ -119,11 +119,11 @@ std::uint32_t Tracker<TableOf, GuardsType, K>::mark_of_other(Side side, ConnId i
   return peer == kUnconfirmed ? 0 : load_mark(life(table_of(other).records(), peer));
 }
 
-/// True if a RST is in sequence: at its sender's mark, where the sender's next byte would be. Once
-/// a side has sent a FIN, a RST may be up to 64 KiB before the mark, as it may answer a packet that
-/// was sent before the FIN arrived. A RST that answers a SYN is known by the number that it
-/// acknowledges (RFC 9293, 3.10.7.3). If the sender has no mark, the RST may only close a half-open
-/// connection that is not in `syn_sent`.
+/// True if a RST is in sequence: at its sender's mark, where the sender's next byte would be. A RST
+/// without a captured header never is. Once a side has sent a FIN, a RST may be up to 64 KiB before
+/// the mark, as it may answer a packet that was sent before the FIN arrived. A RST that answers a
+/// SYN is known by the number that it acknowledges (RFC 9293, 3.10.7.3). If the sender has no mark,
+/// the RST may only close a half-open connection that is not in `syn_sent`.
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 bool Tracker<TableOf, GuardsType, K>::is_expected(Side side, ConnId id,
@@ -131,7 +131,7 @@ bool Tracker<TableOf, GuardsType, K>::is_expected(Side side, ConnId id,
   if (!segment.is_whole) return false;
   const std::uint32_t mark = load_mark(life(table_of(side).records(), id));
   const ConnectionState state = state_of(side, id);
-  if (side == Side::reply && segment.acknowledges) {  // the backend refuses a new connection
+  if (side == Side::reply && segment.acknowledges) {  // the replying side refuses a repeated SYN
     const auto syn = shared_->syns.find(peer_of(replies().header(id)));
     if (syn && syn->next == segment.acknowledged) return true;
   }

@@ -40,8 +40,8 @@ auto Tracker<TableOf, GuardsType, K>::create(const TrackerConfig& config, Guardi
   // The limit of connections, those being opened included: with both sides in one table, each
   // connection may need two ids.
   const std::size_t most = has_both ? std::max(ids / 2 + Stragglers::kMax, config.capacity) : ids;
-  // Workers that share tables may together exceed `most`, up to almost twice: each checks only its
-  // own share first.
+  // Workers that share tables may together exceed `most`, up to almost twice: each worker first
+  // compares only its own connections with `most` / `workers`.
   auto ageing = config.ageing({.ids = ids,
                                .connections = workers > 1 ? ids : std::min(ids, most + 1),
                                .interval_ms = config.interval_ms,

@@ -34,7 +34,8 @@ ConnId Tracker<TableOf, GuardsType, K>::place(const Copied& connection, Tick now
     see(replies().header(reply), connection.seen);
     std::memcpy(replies().state(reply), connection.reply_entry, own_bytes_);
   }
-  // Set last: an entry with an old tick could be evicted by the insertion of its own reply's entry.
+  // Sets this tick last: an entry with an old tick could be evicted by the insertion of its own
+  // reply's entry.
   see(originators().header(in.id), connection.seen);
   confirm(in.id, reply, shard);
   return in.id;
@@ -119,7 +120,7 @@ std::uint32_t Tracker<TableOf, GuardsType, K>::fingerprint(ConnId id, Tick now) 
   // Other workers may be writing the state.
   for (std::byte& one : std::span(states(Side::originator)[id], state_bytes_))
     mix(std::to_integer<std::uint64_t>(std::atomic_ref(one).load(std::memory_order_relaxed)));
-  // Marks of protocols other than TCP are ticks of the beginning, which do not change.
+  // Marks of protocols other than TCP are the ticks at which connections began, and do not change.
   if (const ConnId reply = peer_of(header);
       reply != ConnId::none && header.key.protocol == kProtocolTcp)
     mix_mark(life(replies(), reply));

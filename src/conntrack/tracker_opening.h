@@ -133,8 +133,8 @@ template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 auto Tracker<TableOf, GuardsType, K>::room() const -> Room {
   // The number of connections is not checked in two cases. If several workers change the tables at
-  // once, reading it is slow. If expired connections stay in the table, it includes connections
-  // that can be evicted.
+  // once, reading it is slow. If expired connections stay in the table, the number includes
+  // connections that can be evicted.
   const bool counts = !Guarding::kConcurrent && !leaves_expired_;
   if (counts && connections() >= capacity_) return Room::full;
   const auto most = static_cast<std::int64_t>(shared_->most_half_open);

@@ -38,7 +38,7 @@ std::uint64_t anonymous_bytes(const std::string& group) {
   return 0;
 }
 
-/// Returns how many more bytes every control group (version 2) of the process allows.
+/// Returns how many more bytes all control groups (version 2) of the process allow it to take.
 std::uint64_t group_bytes() {
   std::ifstream own("/proc/self/cgroup");
   std::string group;

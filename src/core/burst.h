@@ -2,8 +2,9 @@
 // stages wrote and writes its own. One worker owns a burst; the port owns the memory behind `data`.
 //
 // A packet with a key that the parser could read is also in the lane of its address family, unless
-// the port has removed it from there. A lane's keys are dense, so tables see plain spans, and one
-// template serves both families. ICMP errors have two lanes of their own, empty in most bursts.
+// the host has removed it from there (`unfile`). A lane's keys are dense, so tables see plain
+// spans, and one template serves both families. ICMP errors have two lanes of their own, empty in
+// most bursts.
 //
 // A set of packets is a word with a bit for each. Its bits count places in the burst or places in a
 // lane; each function says which.
@@ -40,8 +41,8 @@ static_assert(sizeof(Headers) == 8);
 
 inline constexpr unsigned kBurstMax = Stragglers::kMax;
 
-/// Number of bytes that a port offers at `data`, at least; all bytes of a shorter packet. Headers
-/// are read only within these bytes.
+/// Least number of bytes that a port offers at `data`; of a shorter packet, it offers all bytes.
+/// Headers are read only within these bytes.
 inline constexpr unsigned kOfferedBytes = 512;
 
 /// Returns a word with the `count` lowest bits set, 64 at most.
@@ -59,9 +60,9 @@ void for_each_bit(std::uint64_t bits, Each&& each) {
 template <class K>
 struct Lane {
   unsigned size = 0;
-  /// Packets of the reply direction, bits by place in the lane: the lookup sets those that have the
-  /// reply's entry of a connection, and `FunctionFor::screen` those without an entry that may be
-  /// replies.
+  /// Packets of the reply direction, bits by place in the lane: the lookup sets the bits of packets
+  /// that have the reply's entry of a connection, and `FunctionFor::screen` those of packets
+  /// without an entry that may be replies.
   std::uint64_t replies = 0;
   std::array<std::uint8_t, kBurstMax> packet;  ///< the packet's place in the burst
   std::array<K, kBurstMax> key;                ///< key of the packet as it arrived
@@ -152,7 +153,7 @@ struct Burst {
   Lane<K>& lane() {
     return of_family<K>(v4, v6);
   }
-  /// Sets the next hop of a packet, which is of `A`'s family, by its place in the burst.
+  /// Sets the next hop of the packet at place `packet` in the burst, which is of `A`'s family.
   template <class A>
   void send_by(unsigned packet, const A& next_hop) {
     has_next_hop |= std::uint64_t{1} << packet;

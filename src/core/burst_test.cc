@@ -19,8 +19,9 @@ std::vector<unsigned> marks(const Lane<K>& lane, const Burst& burst) {
   return found;
 }
 
-// The number of each packet is its length, and stands in its key. After some packets are taken out,
-// the others must be there unchanged and in order, in the burst and in its lanes.
+// Each packet's place in the burst is also its length, its handle and the source port of its key.
+// After some packets are taken out, the others must be there unchanged and in order, in the burst
+// and in its lanes.
 TEST(TakeOut, LeavesTheOthersAsTheyWere) {
   std::mt19937_64 random(3);
   for (int round = 0; round < 2000; ++round) {

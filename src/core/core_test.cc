@@ -94,7 +94,7 @@ TEST(ShardedCount, HasRoomForAllAndForAShare) {
   EXPECT_EQ(count.total(), 5);
   EXPECT_TRUE(count.has_room(6));
   EXPECT_FALSE(count.has_room(5));
-  EXPECT_TRUE(count.has_room_or_share(0, 3)) << "worker 0 has used nothing of its third";
+  EXPECT_TRUE(count.has_room_or_share(0, 3)) << "worker 0 has counted 0 of 3 / 3 workers = 1";
   EXPECT_FALSE(count.has_room_or_share(2, 3));
 }
 

@@ -25,7 +25,8 @@ class Counter {
   /// Adds to a counter that several threads write; any thread may call it.
   void add_beside_others(std::uint64_t n) { value_.fetch_add(n, std::memory_order_relaxed); }
 
-  // The rest is for a counter that one thread writes: plain arithmetic, no locked instruction.
+  // The functions below are for a counter that one thread writes: plain arithmetic, no locked
+  // instruction.
   void add(std::uint64_t n) { value_.store(value() + n, std::memory_order_relaxed); }
   void subtract(std::uint64_t n) { value_.store(value() - n, std::memory_order_relaxed); }
   void raise_to(std::uint64_t n) {

@@ -137,7 +137,7 @@ class DestinationTable {
     return h & (slots_.size() - 1);
   }
 
-  // Not std::array's comparison, which would call memcmp.
+  // Avoids std::array's comparison, which would call memcmp.
   static bool same(const Words& a, const Words& b) {
     std::uint64_t difference = 0;
     for (std::size_t i = 0; i < a.size(); ++i) difference |= a[i] ^ b[i];
@@ -151,7 +151,7 @@ class DestinationTable {
     }
   }
 
-  std::vector<Shape> shapes_;  ///< most specific first; the catch-all has none
+  std::vector<Shape> shapes_;  ///< most specific first; the catch-all has no shape
   std::vector<Slot> slots_;    ///< a quarter full at most; their number is a power of two
   std::uint32_t catch_all_ = kNone;
 };

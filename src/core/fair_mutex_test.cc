@@ -13,7 +13,8 @@
 namespace millrace {
 namespace {
 
-// A thread that unlocks the mutex and locks it again at once gets it after the threads that wait.
+// A thread that unlocks the mutex and locks it again at once gets the mutex after the threads that
+// were waiting for it.
 TEST(FairMutexTest, IsGotInTurn) {
   constexpr std::chrono::milliseconds kUntilItWaits{50};
   FairMutex mutex;

@@ -99,7 +99,8 @@ Result<Memory> Memory::map(std::size_t bytes, Pages best) {
       best == Pages::small ? static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)) : kHugeBytes;
   const std::size_t size = rounded(bytes == 0 ? 1 : bytes, unit);
   // Prefaulting more memory than there is would not fail: the kernel would kill some process. One
-  // thread at a time, so that memory which one thread takes is no longer available to the next.
+  // thread maps at a time, so that memory which one thread takes is no longer available to the
+  // next.
   static std::mutex one_at_a_time;
   const std::lock_guard lock(one_at_a_time);
   if (size > available_memory_bytes()) return none();

@@ -29,7 +29,8 @@ std::string protocol_name(std::uint8_t protocol);
 std::span<const std::pair<std::string_view, std::uint8_t>> protocols();
 
 namespace detail {
-/// A table, since branches on the protocol would be mispredicted in mixed traffic.
+/// Makes `has_ports` a table lookup: branches on the protocol would be mispredicted in mixed
+/// traffic.
 inline constexpr auto kHasPorts = [] {
   std::array<bool, 256> has{};
   has[kProtocolTcp] = has[kProtocolUdp] = has[kProtocolSctp] = true;

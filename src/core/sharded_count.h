@@ -35,9 +35,10 @@ class ShardedCount {
   }
   /// True if the sum is below `most`. Several threads may see and use the same room at once.
   bool has_room(std::int64_t most) const { return total() < most; }
-  /// True if `worker` has counted less than its share of `most`, or if the sum is below `most`.
-  /// Cheaper than `has_room`: a worker below its share does not read the other counts. So it
-  /// returns true for such a worker even if the sum has reached `most`.
+  /// True if `worker` has counted less than its share, which is `most` / number of workers, or if
+  /// the sum is below `most`. Cheaper than `has_room`: for a worker below its share the other
+  /// counts are not read. The result is therefore true for such a worker even if the sum has
+  /// reached `most`.
   bool has_room_or_share(unsigned worker, std::int64_t most) const {
     return of(worker) < most / workers_ || has_room(most);
   }

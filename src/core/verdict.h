@@ -15,7 +15,7 @@ enum class Verdict : std::uint8_t {
   stateless,  ///< served without an entry: by consistent hashing, or merely forwarded
   related,    ///< an ICMP error about a served packet, sent on to the sender of that packet
   consumed,   ///< for the host itself: processed, answered or given to the kernel
-  held,       ///< kept by the host until its next hop is known
+  held,       ///< kept by the host until the MAC of its next hop is known
 
   // Not tracked: the parser's reasons. Such packets pass untouched, or are dropped, as configured.
   not_ip,     ///< no IP header behind the link layer (ARP, STP, an unknown EtherType, ...)
@@ -25,7 +25,7 @@ enum class Verdict : std::uint8_t {
   malformed,
   fragment,       ///< a fragment other than the first: it carries no ports
   icmp_error,     ///< an ICMP or ICMPv6 error about a packet that is not served
-  icmp_control,   ///< other ICMP without an identifier: neighbour discovery, redirects, ...
+  icmp_control,   ///< ICMP, no error, without an identifier: neighbour discovery, redirects, ...
   source_routed,  ///< its header names further hops, so its addresses are not its endpoints
   header_chain,   ///< more extension headers, tags or labels than the parser reads
 
@@ -37,14 +37,15 @@ enum class Verdict : std::uint8_t {
   /// connection could not be tracked, as the reply key belongs to another connection.
   passed,
 
-  // Dropped.
-  no_connection,  ///< belongs to no connection and cannot begin one; some functions serve it
-  over_budget,    ///< would begin one half-open connection too many; some functions serve it
-  no_backend,     ///< no backend of its service takes connections
-  refused,        ///< like `no_backend`, but a live run sends the sender a RST or an ICMP error
-  stray_reply,    ///< from a backend's address and port, but of no connection
-  not_ready,      ///< its service uses consistent hashing, and the hash table is being made
-  table_full,     ///< would begin a connection, but the table has no place; some functions serve it
+  // Dropped, unless a function serves the packet nevertheless and so turns `no_connection`,
+  // `over_budget` or `table_full` into `stateless`.
+  no_connection,    ///< belongs to no connection and cannot begin one
+  over_budget,      ///< would begin one half-open connection too many
+  no_backend,       ///< no backend of its service takes connections
+  refused,          ///< like `no_backend`, but a live run sends the sender a RST or an ICMP error
+  stray_reply,      ///< from a backend's address and port, but of no connection
+  not_ready,        ///< its service uses consistent hashing, and the hash table is being made
+  table_full,       ///< would begin a connection, but the table has no place
   reply_collision,  ///< every backend's reply key belongs to another connection
   source_limit,     ///< its source has as many connections as a source may have
   service_limit,    ///< its service has as many connections as it may have
@@ -73,7 +74,7 @@ enum class Verdict : std::uint8_t {
 enum class Outcome : std::uint8_t {
   served,     ///< the packet leaves as the function has said
   host,       ///< the host processes the packet, or keeps it for a while
-  unmatched,  ///< the configuration decides (`unmatched = "pass" | "drop"`)
+  unmatched,  ///< the configuration decides whether the packet passes (`unmatched`)
   routable,   ///< like `unmatched`, but a router can forward the packet: its destination is known
   passed,     ///< the packet leaves unchanged
   dropped,
@@ -166,7 +167,7 @@ constexpr bool is_served(Verdict v) {
   return detail::is_among(detail::kVerdictsWith<Outcome::served>, v);
 }
 
-/// True if the configuration decides (`unmatched = "pass" | "drop"`).
+/// True if the configuration decides whether the packet passes (`unmatched = "pass" | "drop"`).
 constexpr bool is_unmatched(Verdict v) {
   return detail::is_among(detail::kVerdictsWith<Outcome::unmatched, Outcome::routable>, v);
 }

@@ -1,5 +1,5 @@
 // One worker's counters of packets and connections. The worker writes them; any thread may read
-// each of them at any time. At rest `in` is the sum over all verdicts.
+// each of them at any time. While the worker is at rest, `in` is the sum over all verdicts.
 #pragma once
 
 #include <array>
@@ -14,9 +14,9 @@ namespace millrace {
 
 /// The way in which a connection ended.
 enum class Ending : std::uint8_t {
-  timed_out,  ///< the connection was idle for longer than its timeout
-  finished,   ///< both sides sent their FINs
-  reset,      ///< a RST arrived
+  timed_out,  ///< idle for its timeout, with neither a RST nor FINs of both sides
+  finished,   ///< idle for its timeout after both sides had sent their FINs
+  reset,      ///< idle for its timeout after a RST
   reopened,   ///< a SYN of the same key began a new connection in its place
   /// The table was full: a connection worth more took the place, or this one moved to a worker that
   /// had no place.
@@ -42,7 +42,9 @@ struct WorkerCounts {
   Counter taken_over;  ///< connections that another process had, and that got entries here
   std::array<Counter, kEndings> closed;
   Counter resets_ignored;  ///< RSTs out of sequence, which closed nothing
-  Counter refused;        ///< packets of new connections for which there was no place or no backend
+  /// Packets of new connections that were dropped: for lack of a place or a backend, or for another
+  /// reason that is no limit.
+  Counter refused;
   Counter refused_early;  ///< part of `refused`: the table had fewer connections than its capacity
   Counter over_budget;    ///< packets that got no entry because too many connections are half open
   Counter uncounted;  ///< connections not counted towards their source's limit, as no slot was free
@@ -51,8 +53,9 @@ struct WorkerCounts {
   Counter peak;        ///< most live connections at once
 };
 
-/// A counter that is not an element of an array, with its object and name in the statistics. A live
-/// run adds the packets of its host to the counters of `packets`.
+/// A counter that is not an element of an array, with its object and name in the statistics. In a
+/// live run the statistics' `packets.in` and `packets.out` are these counters, corrected by what
+/// happened outside of the lines (`Live::totals`).
 struct CounterKind {
   std::string_view object;
   std::string_view name;

@@ -105,9 +105,9 @@ std::uint16_t draw_server_port(Purpose purpose, Random& random) {
   return kOthers[random.below(kOthers.size())];
 }
 
-/// One packet of data. Three sizes are common, as measured ever since Thompson, Miller, Wilder,
-/// "Wide-area Internet traffic patterns and characteristics", IEEE Network 11(6), 1997: bare
-/// acknowledgements, about 576 bytes, full.
+/// Direction and size of a packet of data. Three sizes are common, as measured ever since Thompson,
+/// Miller, Wilder, "Wide-area Internet traffic patterns and characteristics", IEEE Network 11(6),
+/// 1997: bare acknowledgements, about 576 bytes, full.
 struct Data {
   From from;
   std::uint16_t payload;

@@ -22,7 +22,8 @@ enum class Purpose : std::uint8_t {
   ping,
 };
 
-/// The first draw for a connection. All drafts come from a random stream that has no other use.
+/// The first random draw for a connection. All drafts come from a random stream that has no other
+/// use.
 struct Draft {
   Purpose purpose = Purpose::tcp;
   std::uint32_t weight = 1;  ///< relative share of the packets beyond the minimum
@@ -49,7 +50,7 @@ struct Conversation {
 /// The caller sets the client's host and port.
 Conversation begin(Purpose purpose, std::uint32_t packets, std::uint64_t longest_ns,
                    Random& random);
-/// Returns the next packet. To be called `packets` times.
+/// Returns the next packet. Call it `packets` times.
 Frame next_frame(Conversation& conversation, Random& random);
 /// Returns the nanoseconds from the last packet to the next one, 1 or more.
 std::uint64_t next_gap_ns(const Conversation& conversation, Random& random);

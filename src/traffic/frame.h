@@ -25,13 +25,13 @@ struct Frame {
   Endpoint from;
   Endpoint to;
   std::uint16_t payload = 0;          ///< bytes behind the L4 header
-  std::uint8_t flags = 0;             ///< TCP's; a SYN gets a maximum segment size option
-  std::uint32_t sequence = 0;         ///< TCP's, or ICMP echo's
-  std::uint32_t acknowledgement = 0;  ///< TCP's
+  std::uint8_t flags = 0;             ///< flags of TCP; a SYN gets a maximum segment size option
+  std::uint32_t sequence = 0;         ///< sequence number of TCP or ICMP echo
+  std::uint32_t acknowledgement = 0;  ///< acknowledgement number of TCP
   // An ICMP echo's identifier is the client's port.
 };
 
-/// Builds one frame after another in its own memory. Each thread uses its own.
+/// Builds one frame after another in its own memory. Each thread uses a builder of its own.
 class FrameBuilder {
  public:
   static constexpr std::uint16_t kMtu = 1500;

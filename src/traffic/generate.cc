@@ -149,7 +149,7 @@ struct Generator::ToServers : Generator::Source {
   std::uint64_t made_ = 0;
 };
 
-/// Profiles uniform and flood: all connections in turn, again and again.
+/// Profiles `uniform` and `flood`: takes all connections in turn, again and again.
 struct Generator::Sweep final : Generator::ToServers {
   using ToServers::ToServers;
 
@@ -159,8 +159,9 @@ struct Generator::Sweep final : Generator::ToServers {
   }
 };
 
-/// Profile skewed: the kind of a packet (a connection's first, one of a heavy connection, one of
-/// another) is drawn without replacement, so that the number of each kind is exact.
+/// Profile `skewed`. A packet is the first of its connection, a later one of a heavy connection, or
+/// a later one of another connection. The kind is drawn without replacement, so that the number of
+/// each kind is exact if there are more than three connections.
 struct Generator::Skewed final : Generator::ToServers {
   explicit Skewed(const TrafficPlan& plan)
       : ToServers(plan),
@@ -195,8 +196,8 @@ struct Generator::Skewed final : Generator::ToServers {
   std::uint64_t opened_ = 0;
 };
 
-/// Profile campus: the next arrival, and a priority queue of live connections by the time of their
-/// next packet.
+/// Profile `campus`. Holds the time of the next arrival, and a priority queue of live connections
+/// by the time of their next packet.
 struct Generator::Campus final : Generator::Source {
   Campus(const TrafficPlan& plan, const std::atomic<bool>* stop)
       : plan_(plan),
@@ -299,7 +300,7 @@ struct Generator::Campus final : Generator::Source {
   std::uint64_t weight_so_far_ = 0;
   std::uint64_t extra_ = 0;  // packets beyond the minimum, of all connections together
   bool cut_short_ = false;
-  bool even_ = false;  // no connection has a weight: all get the same share
+  bool even_ = false;  // no connection has a weight: all get equally many
   std::uint64_t begun_ = 0;
   std::uint64_t arrival_ns_;
   std::vector<Conversation> live_;

@@ -22,8 +22,9 @@ enum class Profile : std::uint8_t {
   uniform,  ///< all connections in turn, again and again; TCP, IPv4, from clients to servers, SYN
             ///< first, never ended
   flood,    ///< every packet begins a connection: SYN, IPv4, to one server
-  skewed,   ///< half of the packets (fewer if there are few) in three connections, the rest by the
-            ///< rank of the other connections (Zipf); addresses and sizes as in `uniform`
+  skewed,   ///< three connections have half of the packets, or fewer if there are not twice as many
+            ///< packets as connections; the others' numbers of packets fall with their rank (Zipf);
+            ///< addresses and sizes as in `uniform`
 };
 /// Returns the profile of that name; none if no profile has it.
 std::optional<Profile> profile_named(std::string_view name);
@@ -51,8 +52,7 @@ struct TrafficPlan {
   std::uint32_t duration_s = 60;
   /// Longest campus connection in milliseconds, approximately; 0: half of the duration.
   std::uint32_t longest_ms = 0;
-  /// True: each TCP packet has an ACK and neither SYN, FIN nor RST, as if the capture began
-  /// mid-connection.
+  /// True: ACK is the only flag of each TCP packet, as if the capture began mid-connection.
   bool midstream = false;
 };
 

@@ -178,8 +178,8 @@ TEST(Skewed, HalfOfThePacketsAreInThreeConnections) {
   std::ranges::sort(sizes, std::greater());
   EXPECT_NEAR(static_cast<double>(sizes[0] + sizes[1] + sizes[2]), 20'000, 10);
   EXPECT_NEAR(static_cast<double>(sizes[0]), static_cast<double>(sizes[2]), 500);
-  // Zipf among the other connections: the tenth of them has about a tenth of the packets of the
-  // first of them.
+  // Zipf among the other connections: the tenth largest has about a tenth of the largest one's
+  // packets.
   EXPECT_GT(sizes[3], 5 * sizes[12]);
   EXPECT_LT(sizes[3], 20 * sizes[12]);
 }
@@ -231,7 +231,7 @@ bool check_tcp(const Capture& capture, const std::vector<std::size_t>& positions
       EXPECT_TRUE(ended.insert(view.source()).second) << "a second FIN";
     }
   }
-  EXPECT_NE(ended.size(), 1U) << "one side did not end";
+  EXPECT_NE(ended.size(), 1U) << "only one side has sent a FIN";
   return ended.size() == 2;
 }
 
@@ -284,12 +284,14 @@ TEST(Campus, LooksLikeACampus) {
   }
   std::sort(sizes.rbegin(), sizes.rend());
   EXPECT_NEAR(ipv6 / kConnections, 0.25, 0.01);
-  // Heavy tail: the largest hundredth of the connections carries most packets, the median few.
+  // Heavy tail: the largest hundredth of the connections has most of the packets, and the median
+  // connection has at most 10.
   std::size_t carried = 0;
   for (std::size_t i = 0; i < kConnections / 100; ++i) carried += sizes[i];
   EXPECT_GT(carried, capture.size() / 2);
   EXPECT_LE(sizes[kConnections / 2], 10U);
-  // Zipf: the most popular of 3,124 servers occurs more than twice as often as the tenth.
+  // Zipf: the most popular of 3,124 servers occurs more than twice as often as the tenth most
+  // popular one.
   std::vector<std::size_t> met;
   for (const auto& [server, count] : servers) met.push_back(count);
   std::sort(met.rbegin(), met.rend());

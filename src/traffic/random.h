@@ -1,7 +1,7 @@
 // Random numbers and distributions in integer arithmetic. The same seed gives the same traffic with
 // every compiler, processor and C library, which neither std::distributions nor libm promise.
 //
-// Plain values; each thread uses its own. Not for secrets.
+// Plain values; each thread uses values of its own. Not for secrets.
 #pragma once
 
 #include <array>
@@ -28,7 +28,7 @@ class Random {
   }
   /// Returns true with a probability of `p` percent.
   bool percent(unsigned p) { return below(100) < p; }
-  /// Returns an exponentially distributed number with this mean.
+  /// Returns an exponentially distributed number with the mean `mean`.
   std::uint64_t exponential(std::uint64_t mean);
   /// Returns a number from `low` to `high` with a uniform logarithm; 0 < low <= high < 2^31.
   std::uint64_t log_uniform(std::uint64_t low, std::uint64_t high);

@@ -62,7 +62,8 @@ class Relabelling {
     if (present_.size() >= next_tidy_) tidy();
   }
 
-  /// Chooses new addresses for `count` windows. False: there are not enough.
+  /// Chooses new addresses for windows 1 to `count` - 1. False if there are not enough, or if
+  /// `kPatience` candidates in a row are rejected.
   bool choose(unsigned count) {
     tidy();
     const std::size_t wanted = present_.size() * (count - 1);
@@ -96,7 +97,8 @@ class Relabelling {
   }
 
  private:
-  /// Rejected candidates in a row after which `choose` gives up: as many as two IPv4 /8 have.
+  /// Rejected candidates in a row after which `choose` gives up: the number of addresses of two
+  /// IPv4 /8.
   static constexpr std::uint64_t kPatience = std::uint64_t{1} << 25;
 
   static std::uint16_t port(std::uint16_t p, unsigned w) {
@@ -189,7 +191,7 @@ class Windows {
   Capture out_;
 };
 
-/// Checks the count and the memory needed, by a lower bound, before any work.
+/// Checks the count, the number of packets and a lower bound of the memory needed, before any work.
 Result<void> check(const Capture& capture, unsigned count) {
   if (count == 0) {
     return std::unexpected(Error{"0 windows: ask for 1 or more", Error::Kind::usage});

@@ -33,11 +33,11 @@ struct Shift {
 /// - a shifted port p above 0 becomes 1 + (p - 1 + w) mod 65535; so does an ICMP identifier if both
 ///   ends are shifted, else it stays.
 ///
-/// New IPv4 addresses are unicast, outside of 0, 10, 127 and 169.254; new IPv6 addresses have one
-/// unique local prefix. Checksums stay as right or wrong as they are. Packets without a key (ARP,
-/// fragments after the first, ICMP errors, ...) are copied unchanged.
+/// New IPv4 addresses are unicast, outside of 0/8, 10/8, 127/8 and 169.254/16; all new IPv6
+/// addresses have the same unique local prefix. Checksums stay as right or wrong as they are.
+/// Packets without a key (ARP, fragments after the first, ICMP errors, ...) are copied unchanged.
 ///
-/// Errors: usage (count 0), failed (not enough memory, not enough free addresses).
+/// Errors: usage (count 0), failed (not enough memory or free addresses, too many packets).
 Result<Capture> windows(const Capture& capture, unsigned count, const Shift& shift);
 
 }  // namespace millrace

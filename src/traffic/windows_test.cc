@@ -103,7 +103,7 @@ TEST(Windows, ConnectionsNeverCoincide) {
                   false);
 }
 
-// Windows of windows: the first candidates for addresses are in use, or kept.
+// In windows of windows the first candidates for addresses are in use; then a test keeps them.
 TEST(Windows, PassOverWhatIsTaken) {
   check_bijection(windows_of(campus(100, 500), 3), 3, {}, false);
   const Shift keep{[](const AddressV4& a) { return a.bytes[0] == 1; }, nullptr};
@@ -163,7 +163,7 @@ TEST(Windows, WrongChecksumsStayAsWrong) {
   for (std::size_t i = 0; i < right.size(); ++i) {
     const auto& packet = right.packet(i);
     std::vector<std::byte> bytes(packet.bytes().begin(), packet.bytes().end());
-    // A byte behind IPv6's header, or of IPv4's checksum.
+    // Damages a byte behind the IPv6 header, or of the IPv4 header checksum.
     bytes[View(packet).ipv6() ? 63 : 25] ^= std::byte{0x5a};
     ASSERT_TRUE(in.append(packet.timestamp_ns, packet.wire_length, bytes).has_value());
   }

@@ -1,5 +1,6 @@
-// One round of AES (FIPS 197, 5.1) on a 16-byte block: the primitive of the keyed hash. The code
-// uses AES instructions if the compiler may, else tables; the results are the same.
+// One round of AES (FIPS 197, 5.1) on a 16-byte block: the primitive of the keyed hash. Code for a
+// processor with AES and SSE2 uses its AES instruction, other code a table; the results are the
+// same.
 #pragma once
 
 #include <array>

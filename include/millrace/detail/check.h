@@ -27,7 +27,8 @@ namespace millrace::detail {
 
 }  // namespace millrace::detail
 
-/// Aborts and names `call` and `rule` unless `holds`, an expression without side effects, is true.
+/// If checks are on, prints `call` and `rule` and aborts unless `holds`, an expression without side
+/// effects, is true.
 #if MILLRACE_CHECKS
 #define MILLRACE_CHECK(holds, call, rule) \
   ((holds) ? static_cast<void>(0) : ::millrace::detail::broken(call, rule))

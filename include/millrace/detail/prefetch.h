@@ -7,7 +7,8 @@ namespace millrace::detail {
 /// into L1, and a lookup hides the latency from L2 to L1 (docs/race.md, The pipeline).
 [[gnu::always_inline]] inline void prefetch(const void* line) {
   __builtin_prefetch(line, 0, 2);
-  // GCC would assume that a function that only prefetches has no effect, and drop calls to it.
+  // Without this, GCC assumes that a function that only prefetches has no effect, and drops calls
+  // to it.
   asm volatile("");
 }
 

@@ -19,7 +19,7 @@
 namespace millrace::detail {
 inline namespace MILLRACE_ISA {
 
-/// One bucket. `Words` says how many threads use it at a time (words.h).
+/// One bucket. `Words` is `OneThread` or `ManyThreads` (words.h).
 template <class Words>
 struct alignas(64) RaceBucket {
   using Tag = std::uint16_t;
@@ -47,7 +47,8 @@ struct alignas(64) RaceBucket {
     return slot;
   }
 
-  /// Returns how many entries of that filter value went past this bucket to a later home.
+  /// Returns how many live entries with that filter value stand in a later home of their key, as
+  /// this bucket, an earlier home, was full when they were inserted.
   std::uint64_t passed(unsigned filter) const {
     return Words::load(overflow) >> kFilterBits * filter & kPassedMax;
   }
@@ -60,7 +61,8 @@ struct alignas(64) RaceBucket {
   /// @}
 
   /// Holds a bucket while the object lives: meanwhile no other thread inserts into the bucket,
-  /// counts in it, or inserts or erases keys that have it as their first bucket.
+  /// changes its counters, or inserts or erases keys that have it as their first bucket. With
+  /// `OneThread` it does nothing.
   class Hold {
    public:
     Hold() = default;
@@ -71,8 +73,8 @@ struct alignas(64) RaceBucket {
     Hold(const Hold&) = delete;
     Hold& operator=(const Hold&) = delete;
 
-    /// Takes the bucket; false if another thread holds it. Does not wait: a thread that holds one
-    /// bucket and waits for another could deadlock.
+    /// Takes the bucket; returns false if another thread holds the bucket. Does not wait: a thread
+    /// that holds one bucket and waits for another could deadlock.
     bool try_to_have(RaceBucket& bucket) {
       if (!Words::try_lock(bucket.overflow, kLocked)) return false;
       word_ = &bucket.overflow;

@@ -13,7 +13,7 @@ class Waiting {
  public:
   Waiting() : start_(Clock::now()) { ++mine().depth; }
   ~Waiting() {
-    if (--mine().depth > 0) return;  // the outermost one counts
+    if (--mine().depth > 0) return;  // only the outermost object counts
     const std::chrono::nanoseconds waited = Clock::now() - start_;
     mine().ns += static_cast<std::uint64_t>(waited.count());
   }

@@ -122,8 +122,8 @@ TYPED_TEST(AgeingTest, WhoIsGoneDoesNotEnd) {
   EXPECT_EQ(deadlines.expired, (std::vector<ConnId>{ConnId{0}, ConnId{2}}));
 }
 
-// Years in steps of days, as in captures with absurd timestamps: no connection is missed, and the
-// wheel skips empty slots.
+// Years pass in steps of 12 days, as in captures with absurd timestamps: no connection is missed,
+// and the wheel skips empty slots.
 TYPED_TEST(AgeingTest, LongSleepsEndEverything) {
   auto ageing = this->make(300, 1);
   Deadlines deadlines(300);

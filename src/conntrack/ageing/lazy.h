@@ -1,8 +1,8 @@
 // `lazy`: an expired connection stays until its slot is needed (Girondi et al., HPSR 2021, after Le
 // Scouarnec, ANCS 2018). A packet with the key of an expired connection opens a new connection in
 // the same slot, and an insertion that finds no free slot may evict an expired connection. Sweeps
-// remove expired connections, too: a pass over the table takes a minute, or a second if three
-// quarters of the worker's share of connections are live.
+// remove expired connections, too: a pass over the table takes a minute, or a second if the worker
+// has at least three quarters of `AgeingConfig::connections`, divided by the number of workers.
 //
 // Slack: no connection is removed before its deadline, and no packet finds an expired connection.
 // An expired connection is counted as live and keeps its slot for at most a pass of a minute and an

@@ -70,7 +70,8 @@ class Passes : public Ageing {
 
   /// Returns the time in ms that a pass may take at present.
   virtual std::uint32_t pass_ms() const = 0;
-  /// True if at least that many quarters of this worker's share of all connections are live.
+  /// True if this worker has at least that many quarters of the largest number of connections,
+  /// divided by the number of workers.
   bool has_quarters(unsigned quarters) const { return count_ >= most_of_worker_ * quarters / 4; }
 
   /// Makes a `Scheme`, which derives from this class, for each worker. Errors (failed): no memory.

@@ -10,7 +10,8 @@
 // goes into a later slot. `sooner` moves a connection to an earlier slot.
 //
 // Slack: no connection is removed before its deadline. An expired connection is removed at most one
-// interval after its deadline, plus the delay if the budgets of `sweep` do not suffice.
+// interval after its deadline, plus the delay if the budgets of `sweep` do not suffice. Without a
+// call of `sooner`, a deadline that comes forward is noticed only when the slot fires.
 //
 // Slots are numbered from tick 0, so that they fire at the same ticks for all workers.
 //
@@ -37,7 +38,7 @@ class Wheel final : public Ageing {
   static constexpr std::string_view kName = "wheel";
   static constexpr std::string_view kSummary =
       "timer wheel: reads the deadlines of a slot again when the slot fires; the default";
-  static constexpr std::uint32_t kSlots = 4096;  // fine slots of a turn; all coarse slots
+  static constexpr std::uint32_t kSlots = 4096;  // fine slots in a turn; also all coarse slots
   /// Returns the time in ms after its deadline for which a connection may stay, if budgets suffice.
   static std::uint32_t slack_ms(std::uint32_t interval_ms) { return interval_ms; }
 

@@ -16,7 +16,7 @@
 namespace millrace {
 
 /// Guards of the stages of a burst. `reading()` returns an object that guards lookups while it
-/// lives; `writing()` returns one that guards open, link and removal.
+/// lives; `writing()` returns an object that guards `open`, `link` and removal.
 template <class G>
 concept Guards = requires(const G guards) {
   /// True if several workers may use the same tables.

@@ -38,12 +38,12 @@ class CuckooPath {
   }
 
  private:
-  static constexpr unsigned kMostSteps = 256;  // buckets to search; all paths of 3 moves need 146
+  static constexpr unsigned kMostSteps = 256;  // buckets at most; all paths of 3 moves have 146
 
   /// A bucket of the search, into which the entry in `slot` of the parent's bucket would move.
   struct Step {
     std::uint32_t bucket;
-    std::uint16_t parent;  // number of the step before; a path's first step has its own number
+    std::uint16_t parent;  // number of the previous step; of a path's first step, its own
     std::uint8_t slot;
   };
 
@@ -54,7 +54,8 @@ class CuckooPath {
   }
 
   /// Checks the other buckets of the entries in step `at`'s bucket. If one has room, moves the
-  /// entries along the path and returns the slot that is free then; else adds the buckets as steps.
+  /// entries along the path and returns the slot that this frees, at the path's start; else adds
+  /// the buckets as steps.
   Place extend(unsigned at) {
     const std::uint32_t from = steps_[at].bucket;
     for (const Tag tag : index_.bucket(from).tags) index_.prefetch(index_.other_of(from, tag));
@@ -78,7 +79,7 @@ class CuckooPath {
   }
 
   /// Moves the entry at `from`, in step `at`'s bucket, to `to`, then the entries before it on the
-  /// path. Returns the slot that is free then.
+  /// path. Returns the slot that this frees, at the path's start.
   Place shift(unsigned at, Place from, Place to) {
     for (;;) {
       move_(from, to);

@@ -51,8 +51,10 @@ class BasicCuckooPlusPlus {
  public:
   static constexpr std::string_view kName = kTimers ? "cuckoo++-timers" : "cuckoo++";
   static constexpr std::string_view kSummary =
-      kTimers ? "cuckoo++ with a coarse time of last use beside each tag"
-              : "two 8-slot buckets a key, a Bloom filter spares most lookups the second";
+      kTimers
+          ? "cuckoo++ with a coarse time of last use beside each tag"
+          : "two 8-slot buckets a key, a Bloom filter saves most lookups the read of the second "
+            "bucket";
   /// The load up to which practically no insertion is refused, under churn too.
   static constexpr double kMaxLoad = 0.95;
   static constexpr bool kKeyInRecord = true;

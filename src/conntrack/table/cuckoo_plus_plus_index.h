@@ -89,7 +89,7 @@ class CuckooPlusPlusIndex : public CuckooIndex<K, CuckooPlusPlusOwn<kTimers>> {
   std::uint32_t home_of(Place place) const {
     return is_away(place) ? other_of(place.bucket, this->tag(place)) : place.bucket;
   }
-  /// True if the filter says that an entry with that tag may be in its other bucket.
+  /// True if the filter says that an entry with that home and tag may be in its other bucket.
   bool may_be_away(std::uint32_t home, Tag tag) const {
     const auto bits = filter_of(tag);
     return (own(home).filter & bits) == bits;

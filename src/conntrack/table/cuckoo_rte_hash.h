@@ -50,11 +50,11 @@ class CuckooRteHash {
       kExtendable
           ? "DPDK's rte_hash with extendable buckets: refuses no key while positions are free"
           : "DPDK's rte_hash: 8 tags a bucket, two buckets a key, keys in a store of their own";
-  /// The numbers of a key's two buckets differ by its tag of 16 bits only. A table with more than
-  /// 2^16 buckets therefore consists of parts that do not exchange keys, and the fullest part is
-  /// the first to refuse a key. The first refusal occurs at a load of 0.97 with 2^20 slots, 0.965
-  /// with 2^24, some 0.92 with 2^27. Chained buckets have no such limit, but each costs one more
-  /// cache line.
+  /// The load up to which no insertion is refused. The numbers of a key's two buckets differ by its
+  /// tag of 16 bits only. A table with more than 2^16 buckets therefore consists of parts that do
+  /// not exchange keys, and the fullest part is the first to refuse a key. The first refusal occurs
+  /// at a load of 0.97 with 2^20 slots, 0.965 with 2^24, some 0.92 with 2^27. Chained buckets have
+  /// no such limit, but each costs one more cache line.
   static constexpr double kMaxLoad = kExtendable ? 0.95 : 0.9;
   static constexpr bool kKeyInRecord = false;
   static constexpr bool kHoldsHeadroom = kExtendable;

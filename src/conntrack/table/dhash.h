@@ -14,7 +14,7 @@
 // Invariants (check_invariants quotes them):
 //  1. A live slot holds its key's signature and stands in its key's bucket.
 //  2. A live node holds its key's signature and stands in one list, that of its key's bucket.
-//  3. Bit L of word i is set if the bucket's list has an entry with major location i.
+//  3. Bit L of word i is set exactly if the bucket's list has an entry with major location i.
 //  4. A key is live in one place at most.
 //  5. Every slot and node is live, draining or free; free nodes are on a list.
 //  6. size() is the number of live slots and nodes.

@@ -165,8 +165,8 @@ struct CrcPairSignature {
   }
 };
 
-/// Returns the slot, 0 to 15, at which a search begins. The slot is the same in both directions. It
-/// is the paper's function (1) for symmetric signatures, else function (2).
+/// Returns the slot, 0 to 15, at which a search begins. The slot is the same in both directions.
+/// The paper's function (1) computes it for symmetric signatures, function (2) for others.
 template <class Signature>
 constexpr unsigned major_location(std::uint32_t signature) {
   if constexpr (Signature::kSymmetric) return signature & 0xf;

@@ -64,8 +64,9 @@ void for_poisson(double mean, Each&& each) {
     each(k, std::exp(k * std::log(mean) - mean - std::lgamma(k + 1.0)));
 }
 
-/// Returns the number of entries in conflict lists after `entries` insertions into an empty table:
-/// all entries but the first sixteen of each bucket. The variance is for a fixed `entries`.
+/// Returns the expected number of entries in conflict lists after `entries` insertions into an
+/// empty table: all entries but the first sixteen of each bucket. The variance is for a fixed
+/// `entries`.
 inline Estimate in_lists_after_filling(double entries, double buckets) {
   const double mean = entries / buckets;
   double over = 0;
@@ -81,11 +82,11 @@ inline Estimate in_lists_after_filling(double entries, double buckets) {
   return {buckets * over, buckets * (square - over * over - covariance * covariance / mean)};
 }
 
-/// Returns the number of entries in conflict lists in the long run, while entries are inserted and
-/// erased and none ever moves: an entry that found its bucket full stays in the list even if slots
-/// become free. The model is a telephone exchange with overflow from sixteen lines (Erlang 1917 for
-/// the mean, which holds for every distribution of lifetimes; Kosten 1937 for the variance, which
-/// is an upper bound for a fixed number of entries).
+/// Returns the expected number of entries in conflict lists in the long run, while entries are
+/// inserted and erased and none ever moves: an entry that found its bucket full stays in the list
+/// even if slots become free. The model is a telephone exchange with overflow from sixteen lines
+/// (Erlang 1917 for the mean, which holds for every distribution of lifetimes; Kosten 1937 for the
+/// variance, which is an upper bound for a fixed number of entries).
 inline Estimate in_lists_under_churn(double entries, double buckets) {
   const double offered = entries / buckets;
   double inverse = 1;
@@ -95,9 +96,9 @@ inline Estimate in_lists_under_churn(double entries, double buckets) {
   return {buckets * mean, buckets * variance};
 }
 
-/// Returns the number of false positives if each entry is looked up once: one for every pair of
-/// entries in a bucket with equal signatures. With n = `signatures` possible signatures, the
-/// expected number in a bucket of k entries is k(k-1)/(2n).
+/// Returns the expected number of false positives if each entry is looked up once: one for every
+/// pair of entries in a bucket with equal signatures. With n = `signatures` possible signatures,
+/// the expected number in a bucket of k entries is k(k-1)/(2n).
 inline Estimate false_positives(double entries, double buckets, double signatures) {
   const double pairs = entries * (entries - 1) / 2 / buckets / signatures;
   return {pairs, pairs};

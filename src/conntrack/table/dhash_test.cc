@@ -92,7 +92,7 @@ void check(const T& table) {
   ASSERT_TRUE(ok.has_value()) << ok.error().message;
 }
 
-// Sections IV.B and V.A, for entries that are inserted and never erased.
+// Tests the theory of sections IV.B and V.A, for entries that are inserted and never erased.
 TEST(DHash, ConflictListsAndFalsePositivesAreThoseOfTheTheory) {
   if (kSanitized) GTEST_SKIP() << test::kStatistics;
   SCOPED_TRACE(test::repeat());
@@ -115,7 +115,7 @@ TEST(DHash, ConflictListsAndFalsePositivesAreThoseOfTheTheory) {
               0.01e-3);  // the paper's figure for 32 bits
 }
 
-// Table V, and the theory of linear probing in sixteen slots.
+// Compares the counts with table V, and with the theory of linear probing in sixteen slots.
 TEST(DHash, MajorLocationSparesComparisons) {
   if (kSanitized) GTEST_SKIP() << test::kStatistics;
   SCOPED_TRACE(test::repeat());
@@ -132,11 +132,12 @@ TEST(DHash, MajorLocationSparesComparisons) {
   };
   const DHashStatistics with = run(std::true_type{});
   const DHashStatistics without = run(std::false_type{});
-  EXPECT_LT(2 * with.comparisons, without.comparisons);  // a lookup: 3.0 and 6.8 in the paper
+  EXPECT_LT(2 * with.comparisons, without.comparisons);  // the paper has 3.0 and 6.8 a lookup
   EXPECT_EQ(with.entries_in_lists, without.entries_in_lists);
 }
 
-// Entries never move, so churn leaves entries in lists beside free slots: Erlang's formula.
+// Entries never move, so churn leaves entries in lists beside free slots, as many as Erlang's
+// formula says.
 TEST(DHash, ThePoolSufficesUnderChurnAtThePromisedLoad) {
   SCOPED_TRACE(test::repeat());
   std::mt19937_64 random(test::seed());
@@ -308,7 +309,7 @@ TEST(DHash, SiteSessionsAreDistinct) {
   EXPECT_EQ(seen.size(), 100'000U);
 }
 
-// Table IV with fewer sessions: algorithm 3 is by far the worst, as in the paper.
+// Repeats table IV with fewer sessions: algorithm 3 has the most false positives, as in the paper.
 TEST(DHash, SignaturesCompareAsInThePaper) {
   if (kSanitized) GTEST_SKIP() << test::kStatistics;
   SCOPED_TRACE(test::repeat());

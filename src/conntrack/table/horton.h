@@ -309,7 +309,7 @@ auto Horton<K>::make_room(std::uint32_t primary, Tag tag) -> Target {
 }
 
 /// Makes room in a bucket that a group may be remapped to, by moving other entries out of that
-/// bucket, and returns the slot.
+/// bucket. Returns the slot, or nowhere if no entry can be moved.
 template <class K>
 auto Horton<K>::make_remapped_room(std::uint32_t primary, unsigned group) -> Target {
   for (unsigned function = 1; function <= kFunctions; ++function) {
@@ -324,8 +324,8 @@ auto Horton<K>::make_remapped_room(std::uint32_t primary, unsigned group) -> Tar
   return {};
 }
 
-/// Makes room in a bucket: a group that is remapped to this bucket moves to another one. False if
-/// no group can move.
+/// Makes room in a bucket: a group that is remapped to this bucket moves to another bucket. False
+/// if no group can move.
 template <class K>
 bool Horton<K>::evict_remapped(std::uint32_t at) {
   bool done = false;
@@ -335,7 +335,7 @@ bool Horton<K>::evict_remapped(std::uint32_t at) {
   return done;
 }
 
-/// Makes room in a bucket by remapping one of its own entries. False if none can be remapped.
+/// Makes room in a bucket by remapping one of its own entries. False if no entry can be remapped.
 template <class K>
 bool Horton<K>::evict_primary(std::uint32_t at) {
   for (unsigned slot = 0; slot < Index::kSlots; ++slot) {
@@ -351,7 +351,7 @@ bool Horton<K>::evict_primary(std::uint32_t at) {
 
 /// Returns a slot for one more remapped entry of a group: in the group's secondary bucket; else in
 /// another bucket that the whole group can move to; or, if no entry of the group is remapped yet,
-/// in the emptiest of seven buckets.
+/// in the emptiest of seven buckets. Nowhere if none of these has room.
 template <class K>
 auto Horton<K>::remapped_room(std::uint32_t primary, unsigned group) -> Target {
   Remap remap = remap_at(primary, group);
@@ -365,8 +365,8 @@ auto Horton<K>::remapped_room(std::uint32_t primary, unsigned group) -> Target {
   return {index_.free_in(secondary(remap)), remap.function};
 }
 
-/// Returns the function that picks the emptiest bucket, if it has at least `needed` free slots;
-/// else 0.
+/// Returns the function that picks the emptiest of a group's seven secondary buckets, if that
+/// bucket has at least `needed` free slots; else 0.
 template <class K>
 unsigned Horton<K>::emptiest(std::uint32_t primary, unsigned group, unsigned needed) const {
   for (unsigned function = 1; function <= kFunctions; ++function)

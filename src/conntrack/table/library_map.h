@@ -3,10 +3,10 @@
 // The library's map holds keys and ids, an array of records stands beside it, and ids come from a
 // pool. A small type for each library, `Library` below, holds what differs.
 //
-// After creation nothing allocates but Boost's rehash at the same size: the map gets its final size
-// from an arena that is then sealed, so a map that would grow refuses the insertion, and the table
-// says *full*. A full table checks the next few ids after those that it checked last time, and
-// evicts the least worthy of them, if it is worth less than the newcomer.
+// After creation nothing allocates but the rehash of Boost's map (a benchmark's) at the same size:
+// the map gets its final size from an arena that is then sealed, so a map that would grow refuses
+// the insertion, and the table says *full*. A full table checks the next few ids after those that
+// it checked last time, and evicts the least worthy of them, if it is worth less than the newcomer.
 //
 // Invariants (check_invariants quotes them):
 //  1. The map holds as many entries as there are live ids.
@@ -40,7 +40,7 @@ template <class K>
 struct HashedKey {
   const K& key;
   Hash hash;
-  // Implicit: libraries compare their keys with it, and make keys from it.
+  // Implicit, as libraries compare their keys with a HashedKey, and make keys from one.
   operator const K&() const { return key; }  // NOLINT(google-explicit-constructor)
 };
 
@@ -109,7 +109,7 @@ concept Library = std::is_nothrow_move_constructible_v<L> &&
                   };
 
 /// Returns the smallest number of slots, a power of two, with which `entries` entries are a load of
-/// at most `utmost`, and those without `kDrainingRoom` a load of at most `max_load`.
+/// at most `utmost`, and `entries` less `kDrainingRoom` a load of at most `max_load`.
 inline std::size_t power_of_two_slots(std::size_t entries, double max_load, double utmost) {
   const double promised = static_cast<double>(entries - kDrainingRoom) / max_load;
   const double all = static_cast<double>(entries) / utmost;

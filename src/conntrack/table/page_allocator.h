@@ -136,7 +136,8 @@ class PageArena {
   std::size_t nodes_taken_ = 0;
 };
 
-/// An allocator (std::allocator_traits) over an arena, which must outlive it.
+/// An allocator (std::allocator_traits) over an arena, which must outlive the allocator and what it
+/// allocates.
 template <class T>
 class PageAllocator {
  public:

@@ -1,8 +1,8 @@
 // `robin-hood`: tsl::robin_map as a connection table.
 //
-// Linear probing. A newcomer takes the bucket of an entry that stands nearer to that entry's home
-// than the newcomer would to its own, and the entry moves on. An erase shifts back the entries
-// behind the erased one. Probe lengths therefore differ little up to high loads.
+// The map probes linearly. A newcomer takes the bucket of an entry that stands nearer to that
+// entry's home than the newcomer would to its own, and the entry moves on. An erase shifts back the
+// entries behind the erased one. Probe lengths therefore differ little up to high loads.
 #pragma once
 
 #include <tsl/robin_map.h>

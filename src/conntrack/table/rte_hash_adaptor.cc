@@ -83,7 +83,7 @@ Result<RteHash> RteHash::create(std::size_t slots, std::size_t key_bytes, std::u
         Error{"DPDK has 32 heaps, each of its hash tables takes one, and none is left: use fewer "
               "workers, or a sharing scheme with one table for all, or another table"});
   }
-  // One entry less than there are slots, which halves rte_hash's ring of free positions.
+  // Asks for one entry less than there are slots, which halves rte_hash's ring of free positions.
   const rte_hash_parameters parameters{
       .name = hash.heap_.c_str(),
       .entries = static_cast<std::uint32_t>(slots - 1),

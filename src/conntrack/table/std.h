@@ -1,5 +1,5 @@
-// `std`: std::unordered_map as a connection table. The baseline: the map that a program without a
-// table of its own would use.
+// `std`: std::unordered_map as a connection table. It is the baseline: the map that a program
+// without a table of its own would use.
 #pragma once
 
 #include <cstddef>

@@ -12,7 +12,7 @@
 
 #include "conntrack/table/library_map.h"
 
-// The library's assertions would look up every newcomer once more.
+// Leaves out the library's assertions, which would look up every newcomer once more.
 // NOLINTNEXTLINE(bugprone-macro-parentheses): a header's name
 #define MILLRACE_LIBRARY "core/flat_hash_map.h"
 #include "conntrack/table/without_assertions.inc"
@@ -32,9 +32,9 @@ class SwissLibrary : public MapLibrary<K, SwissMap<K>> {
   static constexpr std::string_view kName = "swiss";
   static constexpr std::string_view kSummary =
       "absl::flat_hash_map: groups of 16 control bytes, entries beside them";
-  /// Just under 25/32. An erased entry may leave a tombstone. When entries and tombstones reach 7/8
-  /// of the slots, the library rehashes in place if the load is at most 25/32, and doubles the
-  /// array if the load is higher.
+  /// A load just under 25/32. An erased entry may leave a tombstone. When entries and tombstones
+  /// reach 7/8 of the slots, the library rehashes in place if the load is at most 25/32, and
+  /// doubles the array if the load is higher.
   static constexpr double kMaxLoad = 0.78;
 
   SwissLibrary(std::size_t entries, HashSource<K>* source, PageArena* arena)

@@ -266,8 +266,8 @@ TYPED_TEST(TableTest, KeepsItsPromiseAndThenSaysFull) {
 template <class T>
 concept HoldsHeadroom = T::kHoldsHeadroom;
 
-// A fifth more keys than promised: tables that hold their headroom accept all of them, other tables
-// may say *full*, and all inserted keys are found.
+// Inserts a fifth more keys than promised: tables that hold their headroom accept all of them,
+// other tables may say *full*, and all inserted keys are found.
 TYPED_TEST(TableTest, OverloadIsAnAnswer) {
   using K = typename TestFixture::KeyType;
   constexpr std::size_t kCapacity = 5000;
