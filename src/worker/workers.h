@@ -47,8 +47,8 @@ class Workers {
  public:
   /// The most workers: the smallest indirection table has an entry for each.
   static constexpr unsigned kMost = Indirection::kLeast;
-  /// Where shards move, each worker has room for this many times `capacity_of_one`, at most for the
-  /// whole capacity.
+  /// Multiple of `capacity_of_one` for which each worker has room where shards move, but at most
+  /// for the whole capacity.
   static constexpr unsigned kMostShares = 2;
 
   /// Makes `count` workers, 1 to `kMost`. `config.capacity` is the capacity of all together, and

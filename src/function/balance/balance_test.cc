@@ -279,8 +279,7 @@ TYPED_TEST(BalanceTest, ManyLiveBackendsStayInAnUpdate) {
   std::array<std::byte, 64> reply_state{};
   opening.state = state.data();
   opening.reply_state = reply_state.data();
-  // Round robin gives each backend one connection.
-  for (unsigned n = 0; n < kServices * kBackends; ++n) {
+  for (unsigned n = 0; n < kServices * kBackends; ++n) {  // one connection for each backend
     opening.key = {.source = TestFixture::Line::host('x'),
                    .destination = specs[0].address,
                    .source_port = static_cast<std::uint16_t>(n / kServices),
