@@ -185,7 +185,7 @@ class FunctionFor {
   /// Answers whether and how a connection is opened (`Opening`). If the reply's key is taken, by
   /// another connection's entry or by the originator's entry of this connection, `open` is called
   /// again with the next `attempt`, except for `by_reply` and `is_resumed`. Then the function
-  /// uncounts the attempt before, and accepts with a reply key that it has not tried yet; or it
+  /// uncounts the previous attempt, and accepts with a reply key that it has not tried yet; or it
   /// refuses. `Event::abandoned` follows an accepted attempt if the connection is not opened after
   /// all, because the next attempt is refused or the table is full.
   virtual void open(const Burst& burst, Opening<K>& opening) = 0;
