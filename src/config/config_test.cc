@@ -328,8 +328,8 @@ INSTANTIATE_TEST_SUITE_P(
             "f.toml:2: service.backends.address: 10.0.0.1 is the address of a port, which has no "
             "server: give another machine's"},
         Wrong{SERVICE("address = \"10.0.0.9\", backends = [{ address = \"10.0.0.9\" }]"),
-              "f.toml:1: service.backends.address: 10.0.0.9 is the service's own: give the "
-              "backend's"},
+              "f.toml:1: service.backends.address: 10.0.0.9 is the service's own address: "
+              "give the backend's"},
         Wrong{"port = [{ name = \"p\", device = \"null\", addresses = [\"10.0.0.1/24\"] }]\n"
               "route = [{ prefix = \"10.1.0.0/16\", port = \"p\" }, "
               "{ prefix = \"10.1.2.0/24\", via = \"10.0.0.2\" }]\n" SERVICE(

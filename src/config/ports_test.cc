@@ -71,7 +71,7 @@ backends = [{ address = "198.51.100.1" }]
   for (const std::string address : {"198.51.100.2", "198.51.100.0/24", "0.0.0.0/0"}) {
     const auto said = doubts_of("address = \"" + address + "\"");
     ASSERT_EQ(said.size(), 1U) << address;
-    EXPECT_TRUE(said[0].contains("198.51.100.2, ssh too")) << said[0];
+    EXPECT_TRUE(said[0].contains("198.51.100.2, also those of ssh")) << said[0];
   }
 }
 

@@ -59,7 +59,7 @@ Steered ChainFor<K>::steer(std::span<const K> keys) const {
 }
 
 /// Asks the functions in order. A packet that one function refuses, or takes for a reply, is not
-/// shown to the functions behind it. A packet that no function handles gets `no_service`.
+/// shown to the functions behind that one. A packet that no function handles gets `no_service`.
 template <class K>
 std::uint64_t ChainFor<K>::screen(Burst& burst, Lane<K>& lane, std::uint64_t unknown) {
   std::uint64_t begin = 0;
@@ -92,8 +92,8 @@ K ChainFor<K>::left_by(const Link& link) const {
   return link.function->target(opening.key, opening.state).key;
 }
 
-/// Asks a function to open the connection. False: the function refuses, and does not count the
-/// connection.
+/// Asks a function to open the connection. False: the function refuses the connection, and no
+/// longer counts an earlier attempt.
 template <class K>
 bool ChainFor<K>::ask(const Burst& burst, Link& link) {
   link.function->open(burst, link.opening);
@@ -107,9 +107,9 @@ void ChainFor<K>::abandon(Link& link) {
   link.function->event(Event::abandoned, link.opening.state, false);
 }
 
-/// Asks the functions for another reply key after a collision, from the last to the first, until
-/// one accepts. Sets `next` to the place behind that function: from there on the functions must be
-/// asked anew. False: no function accepts.
+/// Asks the functions for another reply key after a collision, from the last function to the first,
+/// until one accepts. Sets `next` to the place behind that function: from there on the functions
+/// must be asked anew. False: every function refuses.
 template <class K>
 bool ChainFor<K>::choose_otherwise(const Burst& burst, std::size_t& next) {
   for (next = links_.size(); next > 0; --next) {
@@ -171,7 +171,7 @@ template <class K>
 Verdict ChainFor<K>::event(Event event, const std::byte* state, bool is_proved) {
   for (std::size_t n = 0; n < links_.size(); ++n) {
     Link& link = links_[n];
-    // A function that has refused the opening under way does not count it.
+    // A function that has refused the connection does not count it.
     if (event == Event::abandoned && link.opening.decision == Decision::refused) continue;
     const Verdict verdict = link.function->event(event, state + link.offset, is_proved);
     if (event != Event::proved || verdict == Verdict::tracked) continue;

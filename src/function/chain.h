@@ -49,7 +49,7 @@ class ChainFor final : public FunctionFor<K> {
     FunctionFor<K>* function;
     std::size_t offset;        // offset of the function's part in both entries
     std::size_t image_offset;  // offset of the function's image
-    Opening<K> opening;        // the last question to the function, with its answer
+    Opening<K> opening;        // arguments and result of the last `open`
   };
   using Decision = typename Opening<K>::Decision;
 

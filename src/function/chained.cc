@@ -72,14 +72,14 @@ class ChainView final : public FunctionView {
   /// parts are read; null if no worker has one yet.
   ChainView(std::vector<std::shared_ptr<const FunctionView>> views, const Chain* chain)
       : views_(std::move(views)) {
-    if (chain == nullptr) return;  // then there are no connections, either
+    if (chain == nullptr) return;  // no worker serves, so there are no connections
     parts_v4_ = chain->family<KeyV4>().parts();
     parts_v6_ = chain->family<KeyV6>().parts();
   }
 
-  /// Joins the explanations of the functions that handle the packet; those that only forward it
-  /// unchanged are left out if another function handles it. The first function that drops the
-  /// packet is the only one that explains it.
+  /// Joins the explanations of the functions that handle the packet. An explanation which only says
+  /// that the packet is forwarded unchanged is left out if another function handles the packet. The
+  /// first function that drops the packet is the only one that explains it.
   Explained explain(const AnyKey& key, const Flow* connection) const override {
     Explained all;
     bool is_dropped = false;
@@ -226,7 +226,7 @@ class ChainDeployment final : public FunctionDeployment {
  private:
   std::vector<std::unique_ptr<FunctionDeployment>> functions_;
   Kinds kinds_;
-  std::shared_ptr<const ChainSettings> settings_;  // the settings that all functions have
+  std::shared_ptr<const ChainSettings> settings_;  // the settings in use
   std::vector<std::unique_ptr<Chain>> all_;
 };
 

@@ -1,4 +1,4 @@
-// Several functions as one for the rest of the program: explanations and reloads.
+// Tests a chain as the rest of the program uses it: explanations and reloads.
 #include "function/chained.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ ServiceSpec<AddressV4> service(const std::string& address) {
           .backends = {{.address = *parse_address<AddressV4>("10.0.0.1"), .port = 8000}}};
 }
 
-/// `forward` and the load balancer, in either order, in one worker.
+/// A chain of `forward` and the load balancer, in either order, in one worker.
 class ChainedTest : public testing::TestWithParam<bool> {
  protected:
   ChainedTest() : deployment_(deploy({service("203.0.113.10")})) { deployment_->make(0); }
@@ -75,7 +75,8 @@ TEST_P(ChainedTest, WhoChangesAPacketExplainsIt) {
   EXPECT_EQ(other.why, "it has no connection yet, and is forwarded unchanged");
 }
 
-// A late answer must not reach a client from an address that the client never spoke to.
+// A late reply, which belongs to no connection, must not reach the client with the backend's
+// address as source: the client has sent nothing to that address.
 TEST_P(ChainedTest, ABackendBeginsNoConnectionFromItsServicePort) {
   const Explained stray = explain("10.0.0.1", 8000, "198.51.100.7", 1234);
   EXPECT_EQ(stray.verdict, Verdict::stray_reply);
@@ -83,7 +84,8 @@ TEST_P(ChainedTest, ABackendBeginsNoConnectionFromItsServicePort) {
   EXPECT_EQ(own.verdict, Verdict::tracked);
 }
 
-// A review of all connections takes time in proportion to the size of the tables.
+// A review of all connections takes time in proportion to the size of the tables, so a reload asks
+// for it only if some connection may change.
 TEST_P(ChainedTest, AReloadAsksForConnectionsWhereOneMayChange) {
   const auto one = service("203.0.113.10");
   const auto other = service("203.0.113.11");

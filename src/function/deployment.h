@@ -49,17 +49,19 @@ using CommandResult = std::expected<T, Refusal>;
 
 /// Calls the given function with each worker's number: on that worker's thread between two of its
 /// bursts, or on the calling thread before workers run. Returns when all calls are done. False:
-/// some worker no longer serves.
+/// some worker no longer serves, and the function was not called for that worker.
 using OnEachWorker = std::function<bool(const std::function<void(unsigned)>&)>;
 
 /// A function's explanation of what becomes of a packet.
 struct Explained {
-  /// The side of its connection from which the packet comes; none: the function does not handle it.
+  /// The side of the connection from which the packet comes; none: the function does not handle the
+  /// packet.
   std::optional<Side> side;
   /// Names with values, such as "service" and "backend". Always all names of the kind, in the same
   /// order; a value that is not known is empty.
   std::vector<std::pair<std::string_view, std::string>> names;
-  /// The address that the packet is sent to (the next hop, if the function chooses one), if known.
+  /// The address that the originator's packets are sent to (the next hop, if the function chooses
+  /// one), if known: also for a reply.
   std::optional<AnyAddress> sent_to;
   Verdict verdict = Verdict::no_service;
   /// A sentence without its full stop; without `side`, the beginning of a sentence, which the
@@ -70,9 +72,9 @@ struct Explained {
   bool changes_nothing = false;
 };
 
-/// A snapshot of a deployment, which any thread may use, also after the deployment has changed. The
-/// default members suit a function that forwards every packet unchanged, and has no names for
-/// connections.
+/// A snapshot of a deployment. Any thread may use the snapshot, also after the deployment has
+/// changed. The default members suit a function that forwards every packet unchanged, and has no
+/// names for connections.
 class FunctionView {
  public:
   virtual ~FunctionView() = default;
@@ -126,12 +128,12 @@ class FunctionDeployment {
   /// have different names. False: some worker no longer serves.
   virtual bool tell_first(Json& /*to*/, const OnEachWorker&) const { return true; }
   /// Adds members to an object that the new process receives after all connections (`take_last`).
-  /// If this process dies before, the new process receives no such object.
+  /// If this process dies before that, the new process receives no such object.
   virtual void tell_last(Json& /*to*/, const OnEachWorker&) const {}
-  /// Reads the object that the process before has sent last; null: that process has ended without
-  /// sending it. Until this call the deployment keeps what the process before served, even if it is
-  /// not configured here; the first `update` after the call may remove that. Called before workers
-  /// run.
+  /// Reads the object that the previous process has sent last; null: that process has ended without
+  /// sending it. Until this call the deployment keeps what the previous process served, even if it
+  /// is not configured here; the first `update` after the call may remove what is not configured.
+  /// Called before workers run.
   virtual void take_last(const Json* /*said*/) {}
   /// @}
 

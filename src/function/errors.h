@@ -11,8 +11,8 @@ namespace millrace {
 /// Rewrites the burst's ICMP errors, and gives them the verdict `related`. In their lane
 /// (`Burst::quoted`), the caller has set `connection` and `replies` for the lane's keys. Errors
 /// about packets that are not served stay as they are. `target_of(side, key, id)` returns how
-/// packets with that key leave, which go the same way as the error; `id` is their entry, on that
-/// side of the connection.
+/// packets with the key `key`, which go the same way as the error, leave; `id` is the entry of such
+/// packets, on the side `side` of their connection.
 template <class K, class TargetOf>
 void send_errors_on(Burst& burst, FunctionFor<K>& function, TargetOf&& target_of) {
   const Lane<K>& lane = burst.quoted<K>();

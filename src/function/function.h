@@ -1,16 +1,16 @@
 // The contract of a function: code that decides what becomes of packets, such as a load balancer.
 // The line (line/line.h) calls it, and rewrites packets as the function has said.
 //
-// Each call handles a whole burst, so that the indirect call costs once a burst; only `open`,
-// `event` and the like are called for a single connection. In the order of the line:
+// `steer`, `screen` and `serve` handle a whole burst, so that the indirect call costs once a burst;
+// each other call handles one connection or packet. In the order of the line:
 //
 //   steer    which end of a packet's connection no function rewrites; that end chooses the worker
 //   (find)   the tracker finds the packets' entries, and the side that has sent each packet
 //   screen   for packets without an entry: which of them may begin a connection
 //   open     for a new connection: the function accepts or refuses it, and names the reply's key
 //   (link)   the tracker inserts the reply's entry; if its key is taken, `open` may be called again
-//   event    a connection is proved, has ended, or has come from another worker (`Event`)
-//   serve    for every packet with a key: the function says how the packet leaves, and its verdict
+//   event    a connection is about to be proved, has ended, goes on here, ... (`Event`)
+//   serve    for every packet in the lane: the function says how the packet leaves, and its verdict
 //   (apply)  the line rewrites packets, and ICMP errors about them (errors.h)
 //   write    an image, from which `open` opens the connection at another worker or process
 //
@@ -27,23 +27,23 @@
 // 1. In a live run no call but `parts` blocks, throws or allocates: millions of packets a second
 //    wait for the calls.
 // 2. `open` writes every byte of both states that is read later. Before the call, the states hold
-//    bytes of another connection, or of the attempt before.
-// 3. The function counts a connection when it accepts the connection, a resumed one at
+//    bytes of another connection, or of the previous attempt.
+// 3. The function counts a connection when it accepts the connection, but a resumed connection at
 //    `Event::adopted`. It uncounts the connection once: at `closed`, at `abandoned`, or when it
-//    accepts the next attempt in place of the attempt before.
+//    accepts the next attempt in place of the previous one.
 // 4. A connection stays `unconcerned` once the function has decided so: `serve` leaves its packets
 //    as they are, `event` does nothing, `target` returns the key that it was given. The exception
 //    is `fate`: it may return `begins_anew`, if by now the function would take such a connection.
 // 5. Where workers share tables, several workers' functions may serve the same connection at once:
 //    states are constant after `open`, or read and written by `std::atomic_ref`. The originator's
 //    entry may be gone when a reply is served (`States::originator`).
-// 6. For a connection with an entry, the answers of `serve` and `fate` depend on states, settings
+// 6. For a connection with an entry, the results of `serve` and `fate` depend on states, settings
 //    and arguments alone: after any burst the connection may go on at another worker or in another
 //    process.
 //
-// Errors: nothing returns an error. A function refuses a connection in its answer to `open`,
-// and a packet by a verdict that drops it. The line refuses a function with a `part` that is too
-// large (`make_lines`).
+// Errors: nothing returns an error. A function refuses a connection by `Opening::refuse`, and a
+// packet by a verdict that drops it. The line refuses a function with a `part` that is too large
+// (`make_lines`).
 #pragma once
 
 #include <array>
@@ -84,23 +84,24 @@ struct Part {
 /// states.
 template <class K>
 struct Opening {
-  std::uint8_t packet = 0;    ///< place in the burst of the connection's first packet
-  std::uint32_t attempt = 0;  ///< number of earlier answers; the reply key of each was taken
+  std::uint8_t packet = 0;    ///< place in the burst of the packet that opens it
+  std::uint32_t attempt = 0;  ///< number of earlier attempts, whose reply keys were taken
   K key;                      ///< the originator's key
   /// True: the packet is a reply to a packet that was served without an entry. The function is
-  /// asked once only. If it accepts, but its reply key is not the packet's, or the reply's entry
-  /// finds no place, the opening is given up (`Event::abandoned`).
+  /// asked once only. If it accepts the connection with another reply key than the packet's key, or
+  /// with none, or if the reply's entry cannot be inserted, the opening is given up
+  /// (`Event::abandoned`).
   bool by_reply = false;
   std::byte* state = nullptr;        ///< the function's part of the originator's entry
   std::byte* reply_state = nullptr;  ///< the function's part of the reply's entry
   /// True: another worker or process had the connection. There is no packet, the burst is empty,
   /// `attempt` is 0, and limits are not checked. The function refuses if the connection cannot go
-  /// on as it was. If the connection finds a place, `Event::adopted` follows, else no event does.
+  /// on as it was. If the connection is opened, `Event::adopted` follows, else no event does.
   bool is_resumed = false;
-  /// The image of a resumed connection, which `write` wrote at the worker or process before; null
-  /// if there was no function of that name.
+  /// The image of a resumed connection, which `write` wrote at the previous worker or process; null
+  /// if that process had no function of that name.
   const std::byte* image = nullptr;
-  std::span<const std::byte* const> images;  ///< the image of each function of a chain
+  std::span<const std::byte* const> images;  ///< an image for each part of `parts`, in that order
 
   enum class Decision : std::uint8_t {
     one_way,  ///< open it; there is no reply's entry
@@ -136,7 +137,7 @@ enum class Event : std::uint8_t {
   proved,
   unproved,   ///< the connection no longer counts as proved, but goes on
   closed,     ///< the connection has ended, or goes on at another worker
-  abandoned,  ///< the opening was given up after its acceptance, and no longer counts
+  abandoned,  ///< the function accepted the connection, but it is not opened
   adopted,    ///< the connection was opened at another worker or process, and goes on here
 };
 
@@ -144,8 +145,8 @@ enum class Event : std::uint8_t {
 enum class Fate : std::uint8_t {
   stays,
   begins_anew,  ///< the connection's entries are removed; its next packet counts as a first one
-  /// The TCP connection ends. Each side gets a RST, if the sequence number that it expects next is
-  /// known.
+  /// The TCP connection ends. In a live run, if it has a reply's entry, each side gets a RST as far
+  /// as the sequence number that this side expects next is known.
   reset,
 };
 
@@ -153,7 +154,7 @@ enum class Fate : std::uint8_t {
 enum class Review : std::uint8_t {
   none,
   /// Connections in which the function has no part (`Decision::unconcerned`). Only chains have such
-  /// connections; the deployment of a chain reviews all connections.
+  /// connections, and a chain's deployment turns this value into `all`.
   unconcerned,
   all,
 };
@@ -164,14 +165,14 @@ class FunctionFor {
  public:
   virtual ~FunctionFor() = default;
 
-  /// Returns the function's part of entries, the same at each call.
+  /// Returns the layout of the function's part of entries, the same at each call.
   virtual Part part() const = 0;
   /// Returns the parts of a chain's functions; a function that is no chain returns its own part.
   virtual std::vector<Part> parts() const { return {part()}; }
 
   /// Returns for each of these packets' keys, at most 64, which end chooses the worker of the
-  /// packet's connection: the end that the function does not rewrite, if it rewrites the other end.
-  /// By default neither end: nothing is rewritten.
+  /// packet's connection: the end that the function does not rewrite, if it rewrites the opposite
+  /// end. By default neither end: nothing is rewritten.
   virtual Steered steer(std::span<const K> /*keys*/) const { return {}; }
 
   /// Returns those of the lane's packets in `unknown`, packets without an entry, that may begin a
@@ -182,11 +183,11 @@ class FunctionFor {
   virtual std::uint64_t screen(Burst&, Lane<K>&, std::uint64_t unknown) { return unknown; }
 
   /// Answers whether and how a connection is opened (`Opening`). If the reply's key is taken, by
-  /// another entry or by the originator's, `open` is called again with the next `attempt`, except
-  /// for `by_reply` and `is_resumed`. Then the function uncounts the attempt before, and accepts
-  /// with a reply key that it has not tried yet; or it refuses. `Event::abandoned` follows an
-  /// accepted attempt if the connection is not opened after all, because the next attempt is
-  /// refused or the table is full.
+  /// another connection's entry or by the originator's entry of this connection, `open` is called
+  /// again with the next `attempt`, except for `by_reply` and `is_resumed`. Then the function
+  /// uncounts the previous attempt, and accepts with a reply key that it has not tried yet; or it
+  /// refuses. `Event::abandoned` follows an accepted attempt if the connection is not opened after
+  /// all, because the next attempt is refused or the table is full.
   virtual void open(const Burst& burst, Opening<K>& opening) = 0;
 
   /// Takes note of an event of the connection with this originator's state. Any worker may have
@@ -216,7 +217,7 @@ class FunctionFor {
   };
   /// Returns how an originator's packets with that key leave; their connection has this
   /// originator's state. The line asks only if the connection has no reply's entry: otherwise the
-  /// key of that entry says how they leave. A chain asks for every connection.
+  /// key of that entry says how the packets leave. A chain asks for every connection.
   virtual Target target(const K& key, const std::byte* /*state*/) const {
     return {key, std::nullopt};
   }
@@ -236,7 +237,7 @@ class FunctionFor {
   /// @name Packets that are served without an entry
   /// @{
   /// Returns `tracked` if this packet, which has no entry, is a reply to packets that are served
-  /// without one; then `originator` becomes the key of these packets. Returns the verdict of a
+  /// without an entry; then `originator` becomes the key of these packets. Returns the verdict of a
   /// limit if that limit forbids the connection, and so the reply; else `no_service`.
   virtual Verdict recognise_reply(const Burst&, unsigned /*packet*/, const K& /*reply_key*/,
                                   K& /*originator*/) {
@@ -248,9 +249,9 @@ class FunctionFor {
   virtual std::optional<Target> target_without_entry(const Burst&, unsigned /*packet*/, const K&) {
     return std::nullopt;
   }
-  /// Notes that some connections of `other`, a function with the same settings, go on here: from
-  /// now on packets without an entry are served here as `other` serves them. Called by this
-  /// function's worker; `other` may be serving meanwhile.
+  /// Notes that some connections of `other`, another worker's function with the same settings, go
+  /// on here: from now on packets without an entry are served here as `other` serves them. Called
+  /// by this function's worker; `other` may be serving meanwhile.
   virtual void continue_from(const FunctionFor& /*other*/) {}
   /// @}
 };

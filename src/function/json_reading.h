@@ -1,5 +1,6 @@
-// Reads JSON that another process has sent. These functions throw a `std::exception`
-// (nlohmann::json::exception, std::invalid_argument, ...) if the JSON is not as it must be.
+// Reads JSON that another process has sent. `number_from` and `with_address` throw a
+// `std::exception` (nlohmann::json::exception, std::invalid_argument, ...) if the JSON is not as it
+// must be.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +38,8 @@ void with_address(const Json& json, Then&& then) {
   }
 }
 
-/// Returns the error (failed) for JSON that no millrace sends when it hands over.
+/// Returns the error (failed) for JSON that is not what a running millrace sends to the process
+/// that takes over.
 inline Error no_offer() {
   return {
       "the answer at the control socket cannot be read: it must come from a millrace that can hand "

@@ -1,5 +1,5 @@
 // A kind of function: all that the rest of the program knows of a function before it is configured.
-// A constant, so any thread may read it.
+// Each kind is a constant, so any thread may read it.
 //
 // To add a function, make a folder beside this file with a `FunctionKind`, and add a line to the
 // list in kinds.cc. Besides kinds.cc, only tests and some benchmarks outside that folder include
@@ -58,7 +58,7 @@ struct FunctionKind {
   std::shared_ptr<const FunctionSettings> (*defaults)();
   std::unique_ptr<SettingsReader> (*reader)();
   /// Makes the deployment; `settings` must be of this kind. Errors: a setting is wrong (usage); the
-  /// offer of the process before cannot be read (failed).
+  /// offer of the previous process cannot be read (failed).
   Result<std::unique_ptr<FunctionDeployment>> (*deploy)(
       std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run);
 };

@@ -1,8 +1,9 @@
 // The settings of a function, as far as the rest of the program depends on them.
 //
 // A kind of function (kind.h) derives its own settings from `FunctionSettings`, and its reader
-// (reader.h) makes them. The default results of the other calls say that the function needs
-// nothing. Settings never change, so any thread may read them; a reload makes new ones.
+// (reader.h) makes them. A derived class must define `kind`. The defaults of the other member
+// functions suit a function that reports nothing, allows every change in a reload, and serves no
+// addresses. Settings never change, so any thread may read them; a reload makes new settings.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,7 @@ namespace millrace {
 
 struct FunctionKind;
 
-/// The parts of the file, beside a function's own keys, that functions may need.
+/// The parts of the configuration file that functions may need beside their own keys.
 struct Surroundings {
   const HostAddresses<AddressV4>& v4;  ///< own addresses and routes
   const HostAddresses<AddressV6>& v6;
@@ -36,12 +37,13 @@ struct Surroundings {
 /// Settings of a run for all its functions, from the rest of the file and from the command line.
 struct FunctionRun {
   unsigned workers = 1;
-  bool shares_tables = false;        ///< true: the workers use the same connection tables
-  bool stateless_when_full = true;   ///< packets that find no place may be served without an entry
-  std::uint32_t quiet_ms = 600'000;  ///< idle time below which an untracked connection may go on
-  unsigned helpers = 0;              ///< threads that may be started beside the workers
-  /// The object that the process before has sent first (`FunctionDeployment::tell_first`); null:
-  /// there was no process before.
+  bool shares_tables = false;       ///< true: the workers use the same connection tables
+  bool stateless_when_full = true;  ///< false: packets that find no place are dropped
+  /// Longest idle time after which a connection without an entry may still go on.
+  std::uint32_t quiet_ms = 600'000;
+  unsigned helpers = 0;  ///< threads that may be started beside the workers
+  /// The object that the previous process has sent first (`FunctionDeployment::tell_first`); null:
+  /// this process takes over from none.
   const Json* offered = nullptr;
 };
 

@@ -1,9 +1,9 @@
 // For tests: a line around one function, one packet at a time, with a map for a table. A test sends
-// packets through it and looks at what comes out; forward/forward_test.cc is a short example.
+// packets through the line and looks at what comes out; forward/forward_test.cc is a short example.
 //
-// The line asks the function what the tracker and a family of a line (line/family.h) ask it, in the
-// same order, and fails the test if an answer breaks the contract of function.h. The test decides
-// some things that a real line finds out by itself:
+// The line calls the function as a real line does (line/family.h), in the same order, and fails the
+// test if a result breaks the contract of function.h. The test decides some things that a real line
+// finds out by itself:
 //
 // - the room in the table: `full`, `replies_full`, `over_budget`;
 // - the proof and the end of connections: `prove`, `close`. States are not followed, so a SYN or a
@@ -12,7 +12,8 @@
 // A test itself makes the calls that no packet causes, through `function()`: `steer`,
 // `Event::unproved`, and connections that move between workers (`continue_from`, `Event::adopted`).
 //
-// The caller owns the function, which must outlive the line. One thread uses both.
+// The caller owns the function, which must outlive the line. Only one thread may use the line and
+// the function.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -300,14 +301,14 @@ class TestLine {
       function().open(*burst_, opening);
       if (!opening.is_accepted()) {
         EXPECT_FALSE(is_served(opening.refusal))
-            << "open: the refusal is a verdict that serves the packet";
+            << "open: the refusal must be a verdict that does not serve the packet";
         if (opening.attempt > 0) function().event(Event::abandoned, opening.state, false);
         return give_up(id, opening.refusal);
       }
       const Linked linked = link(id, opening);
       if (linked == Linked::yes) return id;
       const bool is_new = tried.insert(text(opening.reply_key)).second;
-      EXPECT_TRUE(is_new) << "open: this reply key has collided before";
+      EXPECT_TRUE(is_new) << "open: the reply key must be one that has not collided before";
       if (linked == Linked::collides && is_new) continue;
       function().event(Event::abandoned, opening.state, false);
       return give_up(id, Verdict::table_full);
@@ -325,7 +326,7 @@ class TestLine {
   /// too, if it equals the key of its own originator.
   Linked link(ConnId id, const Opening<K>& opening) {
     if (opening.decision == Decision::one_way) return Linked::yes;
-    EXPECT_TRUE(part_.replies) << "open: `part` says that there are no replies";
+    EXPECT_TRUE(part_.replies) << "open: two-way, but `part().replies` is false";
     if (has(opening.reply_key)) return Linked::collides;
     if (replies_full || free_.empty()) return Linked::full;
     const ConnId reply = insert(opening.reply_key, Side::reply, id);
@@ -338,8 +339,8 @@ class TestLine {
     burst_->verdict[0] = why;
     return ConnId::none;
   }
-  /// Opens the connection that the packet, a reply, proves, if it proves one that was served
-  /// without an entry before.
+  /// If the packet, a reply, proves a connection that was served without an entry, opens that
+  /// connection.
   void open_by_reply(Lane<K>& lane) {
     if (!shows_a_connection()) return;
     Verdict& verdict = burst_->verdict[0];
@@ -367,7 +368,7 @@ class TestLine {
   Verdict prove(ConnId id) {
     const Verdict verdict = function().event(Event::proved, records_.state(id), false);
     EXPECT_TRUE(verdict == Verdict::tracked || is_limit(verdict))
-        << "event: the answer is neither `tracked` nor a limit";
+        << "event: the verdict must be `tracked` or that of a limit";
     if (verdict == Verdict::tracked) proved_.insert(id);
     return verdict;
   }

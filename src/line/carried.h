@@ -28,8 +28,8 @@ namespace millrace {
 inline constexpr unsigned kCarriedVersion = 4;
 
 /// Record of a connection. Its images stand behind the record, in the order of the parts. In a
-/// stream, the worker of the block and `entry` identify the connection: a record replaces the
-/// earlier record with the same worker and entry.
+/// stream, `entry` and the block's worker identify the connection: a record replaces the earlier
+/// record with the same entry and worker.
 template <class K>
 struct CarriedConnection {
   std::uint32_t entry = 0;
@@ -47,7 +47,8 @@ inline constexpr std::uint32_t kCarriedRefusal = 1;
 inline constexpr std::uint32_t kCarriedParts = 2;
 /// Head of a block. A stream is one round of records: a block with parts, blocks with records, and
 /// a block of family 0. A block of family `kCarriedRefusal` ends the stream early, with a text that
-/// says why. A parcel has only blocks with records.
+/// says why. A parcel, which carries a part of a shard to another worker, has only blocks with
+/// records.
 struct CarriedBlock {
   /// 4 or 6: records of that family; 0: the end of a round; else `kCarriedRefusal` or
   /// `kCarriedParts`.
@@ -94,13 +95,13 @@ std::byte* append_record(std::vector<std::byte>& to, const CarriedConnection<K>&
   return to.data() + at + sizeof(record);
 }
 
-/// The records of one family that a worker is about to send, and fingerprints of those that the
-/// worker has sent.
+/// The records of one family that a worker is about to send, and fingerprints of the connections
+/// whose records the worker has made.
 template <class K>
 struct CarryingFor {
-  /// For each entry `Tracker::fingerprint` of the connection when its record was made last; 0:
-  /// there was no connection. A deque, since it grows on the worker's thread, which has no time to
-  /// copy it.
+  /// Fingerprints by entry: `Tracker::fingerprint` of the connection when its record was last made;
+  /// 0: there was no connection. A deque, since it grows on the worker's thread, which has no time
+  /// to copy the elements.
   std::deque<std::uint32_t> told;
   std::vector<std::byte> changed;  ///< records with their images
   std::size_t count = 0;           ///< number of records in `changed`
@@ -124,7 +125,7 @@ bool give(unsigned worker, CarryingFor<K>& carrying, const TakeBytes& take) {
   carrying.changed.clear();
   return goes_on;
 }
-/// Passes the records of both families.
+/// Passes the records of both families to `take`. False: `take` wants no more.
 inline bool give(unsigned worker, Carrying& carrying, const TakeBytes& take) {
   return give(worker, carrying.v4, take) && give(worker, carrying.v6, take);
 }

@@ -83,7 +83,7 @@ class Family {
   ConnId resume(const CarriedConnection<K>& carried, Line::Images images, Tick now, unsigned shard);
   void forget(ConnId id);
   /// Removes at most `most` connections of a shard, and appends those that have not expired to
-  /// `parcel` as a block. True if the shard has none left.
+  /// `parcel` as a block. True if the shard has no connection left.
   bool pack(unsigned shard, std::size_t most, Tick now, std::vector<std::byte>& parcel);
   /// Prefetches the places in the table for the `count` records of a block. Returns the bytes
   /// behind the block.
@@ -152,7 +152,7 @@ class Family {
     if (!tracker_) return true;
     bool done = false;
     if (!tracker_->may_sweep()) {
-      std::this_thread::yield();  // to a worker that may still use ids which wait to be reusable
+      std::this_thread::yield();  // to a worker that may still use ids that wait to be reclaimed
     } else {
       [[maybe_unused]] const auto guard = tracker_->writing();
       done = tracker_->sweep(now, kSweepBudget, expired());
@@ -211,7 +211,7 @@ class Family {
   }
   struct Placed {
     ConnId id = ConnId::none;
-    Ending why = Ending::moved;  ///< if `id` is none: the way in which the connection ended
+    Ending why = Ending::moved;  ///< if `id` is none: how the connection ended
   };
   Placed place(const CarriedConnection<K>& carried, const LifeImage& life, Line::Images images,
                Tick now, unsigned shard, Newcomer newcomer);

@@ -69,8 +69,8 @@ std::optional<std::size_t> Family<TrackerType, K>::review(std::size_t from, Port
 /// Sends each side of a TCP connection a RST with the sequence number that this side expects next
 /// (RFC 5961, 3.2), if packets of the opposite side have shown that number. Without the number,
 /// only a client that waits for the answer to its SYN gets a RST: such a client judges a RST by the
-/// RST's acknowledgement number. Sends none if there is no reply's entry, or if the connection is
-/// closed or in `time_wait`.
+/// RST's acknowledgement number. Sends no RST if the connection has no reply's entry, or is closed
+/// or in `time_wait`.
 template <class TrackerType, class K>
 void Family<TrackerType, K>::tell_both(ConnId id, Port& port) const {
   const K& key = tracker_->key_of(id);

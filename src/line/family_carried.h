@@ -67,13 +67,14 @@ bool Family<TrackerType, K>::pack(unsigned shard, std::size_t most, Tick now,
       const ConnId id = tracker_->first_of(shard);
       if (id == ConnId::none) break;
       if (expires_ && tracker_->is_idle_too_long(id, now)) {
-        // Not sent, since the taker may have opened a new connection between the same ends.
+        // This connection is not sent, since the worker that takes the shard may have opened a new
+        // one with the same key.
         tracker_->close(id, expired());
         continue;
       }
       const auto record = carried(id, now);
       function_->write(record.key, state_of(id), append_record(parcel, record, image_bytes));
-      // The limit of its source still counts the connection, which goes on at another worker.
+      // The connection goes on at another worker, so the limit of its source still counts it.
       tracker_->close(id, [this](ConnId gone) {
         function_->event(Event::closed, state_of(gone), holds(tracker_->proof_of(gone)));
       });
@@ -122,9 +123,9 @@ std::span<const std::byte> Family<TrackerType, K>::unpack(unsigned shard, std::s
   return records;
 }
 
-/// Counts a connection that another process has proved (`had`) for the limit of its source, and
-/// returns its proof here. A limit forbids new connections only, so this connection counts even if
-/// its source has reached the limit.
+/// Counts a connection that another process has proved (`had`) for the limit of its source. Returns
+/// the limits for which the connection counts here. A limit forbids new connections only, so this
+/// connection counts even if its source has reached the limit.
 template <class TrackerType, class K>
 Proof Family<TrackerType, K>::take_again(const K& key, Proof had) {
   if (!holds(had)) return had;

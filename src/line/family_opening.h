@@ -169,8 +169,8 @@ void Family<TrackerType, K>::give_up(Burst& burst, Lane<K>& lane, unsigned i, Ve
 }
 
 /// Follows each connection as soon as it is open: then the limits count it before they are asked
-/// about the next one, which may evict another connection. When the whole burst is followed later,
-/// the replies that opened connections change nothing.
+/// about the next connection, whose opening may evict another one. When the whole burst is followed
+/// later, the replies that opened connections change nothing.
 template <class TrackerType, class K>
 void Family<TrackerType, K>::open_by_replies(Burst& burst) {
   Lane<K>& lane = burst.lane<K>();

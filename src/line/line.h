@@ -83,12 +83,12 @@ struct LineConfig {
   /// True: each burst expires all connections that are due. For simulated time, where minutes may
   /// lie between two bursts. False: a bounded number for each burst.
   bool catch_up = false;
-  /// Entries of the indirection table by which connections move from worker to worker; 0: they
-  /// never move. Without effect where tables are shared.
+  /// Entries of the indirection table by which connections move from worker to worker; 0:
+  /// connections never move. Without effect where tables are shared.
   unsigned shards_that_move = 0;
 };
 
-/// Size and cost of one family's tables; all numbers are 0 if nothing is tracked.
+/// Capacity, fill and memory of one family's tables; all numbers are 0 if nothing is tracked.
 struct TableReport {
   std::size_t capacity = 0;  ///< connections promised
   std::size_t slots = 0;
@@ -119,8 +119,8 @@ struct LineCursor {
 enum class Visit : std::uint8_t {
   leave,
   end,
-  /// End it. If it is TCP and has a reply's entry, send a RST to each side, as far as the sequence
-  /// number that this side expects next is known.
+  /// End the connection. During a run, if it is TCP and has a reply's entry, also send each side a
+  /// RST, as far as the sequence number that this side expects next is known.
   reset,
 };
 using VisitConnection = std::function<Visit(const ListedConnection&)>;

@@ -46,8 +46,9 @@ class LineOf final : public Line {
   }
 
   /// Keeps three bursts in flight. While one burst is served, the records of the next burst are
-  /// fetched from memory, and the index lines of the burst after that. Before a burst is served,
-  /// what its stragglers still need is prefetched.
+  /// fetched from memory, and the *index lines* of the burst after that: the cache lines of the
+  /// tables' indexes where its keys may be. Before a burst is served, what its stragglers
+  /// (millrace/stragglers.h) still need is prefetched.
   void run(Port& port) override {
     const Present present(*this);
     port_ = &port;
@@ -292,8 +293,8 @@ class LineOf final : public Line {
     probe_.done(Stage::send);
   }
 
-  /// Expires a bounded number of connections, with `catch_up` all that are due. Does nothing once
-  /// nothing is left to do at that tick.
+  /// Expires a bounded number of connections, with `catch_up` all that are due. Does nothing if an
+  /// earlier call has left nothing to do at that tick.
   void age(Tick now) {
     if (aged_ && now == aged_until_) return;
     do {
@@ -314,7 +315,8 @@ class LineOf final : public Line {
     return !is_drop(verdict) && (pass_unmatched_ || !is_unmatched(verdict));
   }
 
-  /// Returns the packets that may leave by their verdicts and `pass_unmatched`, a bit each.
+  /// Returns the packets that may leave by their verdicts and `pass_unmatched`, bits by place in
+  /// the burst.
   std::uint64_t allowed(const Burst& burst) const {
     if (is_uniform(burst)) [[likely]]
       return is_allowed(burst.verdict[0]) ? all_of(burst) : 0;

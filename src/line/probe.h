@@ -36,8 +36,8 @@ struct NoProbe {
   void done(Stage) {}
 };
 
-/// Sums the time of each stage. The clock is read at the end of each stage of a burst, and of
-/// `prefetch` twice.
+/// Sums the time of each stage. The clock is read at the end of each stage of a burst; `prefetch`
+/// has two parts, and the clock is read after each.
 class StageProbe {
  public:
   void start() { last_ = now(); }

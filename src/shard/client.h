@@ -19,7 +19,8 @@ struct ClientEnd {
 };
 
 /// Returns the client's end of a connection, by `key`, the i-th of the keys that `steered` is
-/// about. If no end is rewritten, returns the lesser end, which is the same in both directions.
+/// about. If `steered` names no end for the key, returns the lesser end, which is the same in both
+/// directions.
 template <class A>
 ClientEnd<A> client_of(const Steered& steered, unsigned i, const Key<A>& key) {
   const ClientEnd<A> source{key.source, key.source_port};

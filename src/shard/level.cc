@@ -36,9 +36,10 @@ std::vector<unsigned> counts_of(const Indirection& indirection, std::size_t work
   return counts;
 }
 
-/// Returns moves of all shards of workers beyond those in `loads`, and of the lightest shards of
-/// workers in `loads` with more than `most`, to workers in `loads` with fewer than `most`: the
-/// heaviest shard first, each to the idlest such worker. Updates `loads` and `counts`.
+/// Returns moves of all shards of workers whose number is beyond `loads`, and of the lightest
+/// shards that a worker in `loads` has above `most`. They move to workers in `loads` with fewer
+/// than `most` shards: the heaviest shard first, each to the idlest such worker. Updates `loads`
+/// and `counts`.
 std::vector<Move> vacate(const Indirection& indirection, std::span<const double> load_of_shard,
                          unsigned most, std::vector<double>& loads, std::vector<unsigned>& counts) {
   std::vector<unsigned> shards(indirection.shards());
@@ -86,8 +87,8 @@ unsigned most_shards(unsigned shards, unsigned workers, double taken) {
 }
 
 unsigned workers_needed(std::span<const double> busy, unsigned in_use, double taken) {
-  constexpr double kSlack =
-      1.25;  // so that a few connections do not make the number go up and down
+  // Without this slack, a few connections more or less would change the number of workers.
+  constexpr double kSlack = 1.25;
   const double all = std::max(static_cast<double>(busy.size()), 1.0);
   const double sum = std::accumulate(busy.begin(), busy.end(), 0.0);
   const bool is_right = sum <= kTooBusy * in_use && sum >= kTooIdle * (in_use - 1);

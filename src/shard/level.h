@@ -26,26 +26,26 @@ struct Move {
 
 /// Shards move for balance only if a worker's load is above `kUnlevel` times the mean.
 inline constexpr double kUnlevel = 1.05;
-/// Shards then move as long as a worker with a load above `kLevel` times the mean can give one, and
-/// another worker may take it.
+/// Shards then move as long as a worker with a load above `kLevel` times the mean can give a shard,
+/// and another worker may take that shard.
 inline constexpr double kLevel = 1.01;
 
 /// Returns the loads of the first `workers`, given the load of each shard.
 std::vector<double> loads_of(const Indirection& indirection, std::span<const double> load_of_shard,
                              unsigned workers);
 
-/// Returns the moves that level the load: first those after which the first `workers`, 1 or more,
-/// have all shards, and none of them more than `most` (or than an even share, where that is more),
-/// then those that make loads more equal, each from the busiest worker that can give a shard to the
-/// idlest that may take one. Loads are in any unit. Among these last moves, a worker either gives
-/// or takes shards, never both.
+/// Returns the moves that level the load. After the first of these moves, the first `workers`
+/// workers, 1 or more, have all shards, and none of them has more than `most` (or than an even
+/// share, where that is more). The other moves make loads more equal: each goes from the busiest
+/// worker that can give a shard to the idlest that may take one. Among the other moves, a worker
+/// that gives shards takes none. Loads are in any unit.
 std::vector<Move> level(const Indirection& indirection, std::span<const double> load_of_shard,
                         unsigned workers, unsigned most = UINT_MAX);
 
 /// Returns how many shards a worker may have. A worker's tables have room for a limited multiple of
 /// an even share of the capacity (`Workers::kMostShares`), and must not run full before those of
-/// other workers. `taken`: the fraction of the capacity, 0 to 1, that live connections use; it may
-/// double until the next decision.
+/// other workers. `taken`: the fraction of the capacity, 0 to 1, that live connections use; `taken`
+/// may double until the next decision.
 unsigned most_shards(unsigned shards, unsigned workers, double taken);
 
 /// Fraction of time in which the workers with shards should be busy, if as few workers as possible

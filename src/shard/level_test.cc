@@ -207,14 +207,14 @@ TEST(Leveller, DecidesByWhatHasComeSince) {
   std::vector<std::uint64_t> packets(128, 100);
   EXPECT_TRUE(leveller.decide(indirection, packets).empty());
   packets[0] += 6'000;
-  EXPECT_TRUE(leveller.decide(indirection, packets).empty()) << "too few to tell";
+  EXPECT_TRUE(leveller.decide(indirection, packets).empty()) << "too few packets to tell";
   packets[2] += 6'000;
   const auto moves = leveller.decide(indirection, packets);
   ASSERT_EQ(moves.size(), 1U);
   EXPECT_EQ(moves.front().from, 0U);
   for (auto& one : packets) one += 100;
   EXPECT_TRUE(leveller.decide(indirection, packets).empty())
-      << "the packets before were decided about already";
+      << "the earlier packets were decided about already";
 }
 
 }  // namespace

@@ -49,9 +49,10 @@ void ShardsOfWorker::join() {
   is_marked_.assign(is_marked_.size(), false);
 }
 
-/// Once the shard has changed hands, directs its packets to the taker. The marker may be the last
-/// message that the move waits for: once it is sent, the members of `moves_` may be those of the
-/// next move.
+/// Once the shard has changed hands, sends this worker's marker, and directs the shard's packets to
+/// the taker; if the ring has no room, tries again after the next burst. The marker may be the last
+/// message that the move waits for: once the marker is sent, the members of `moves_` may be those
+/// of the next move.
 void ShardsOfWorker::turn() {
   if (role_ == Role::gives ||
       moves_->stage_.load(std::memory_order_acquire) != ShardMoves::Stage::given)
@@ -129,8 +130,8 @@ void ShardsOfWorker::mark(unsigned worker) {
   released_ += queues_[worker].count;
 }
 
-/// Passes markers on. Packets that arrived before a marker have been passed on by now: they stood
-/// in earlier bursts, or in this one.
+/// Passes markers on to the taker. Packets that arrived before a marker have been passed on by now:
+/// they stood in earlier bursts, or in this one.
 void ShardsOfWorker::pass_markers() {
   std::size_t sent = 0;
   while (sent < to_pass_.size() && worker_->send(moves_->to_, *to_pass_[sent])) ++sent;

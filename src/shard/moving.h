@@ -69,13 +69,13 @@ class ShardMoves {
   /// Returns how many moves have begun. Any thread.
   std::uint32_t count() const { return number_.load(std::memory_order_relaxed); }
 
-  /// @name By one thread at a time, which decides about moves
+  /// @name For the thread that decides about moves, one at a time
   /// @{
   /// Begins to move a shard to a worker that does not have it. No move may be under way.
   void begin(unsigned shard, unsigned to);
   bool is_under_way() const { return stage_.load(std::memory_order_acquire) != Stage::none; }
-  /// Calls `unpack(shard, from, to, parcel)` for each parcel of connections that has not been
-  /// opened by the taker. To be called when the workers have ended, and the move with them.
+  /// Calls `unpack(shard, from, to, parcel)` for each parcel whose connections the taker has not
+  /// opened. To be called when the workers have ended, and the move with them.
   template <class Unpack>
   void end(Unpack&& unpack) {
     for (MoveMessage& parcel : parcels_) {
@@ -147,13 +147,15 @@ class ShardsOfWorker {
       turn();
   }
 
-  /// The way of a packet.
+  /// The next step of a packet: the worker that gets it, and whether this worker must hold it
+  /// first.
   struct Way {
     unsigned worker = 0;  ///< the worker that gets the packet next
     bool holds = false;   ///< true: `worker` is this worker, which must hold the packet first
   };
-  /// Returns the way of a packet of that shard. `from`: the worker whose ring the packet came by,
-  /// or this worker if the packet came by its own queues.
+  /// Returns which worker gets a packet of that shard next, and whether to hold the packet first.
+  /// `from`: the worker whose ring the packet came by, or this worker if the packet came by its own
+  /// queues.
   Way way_of(unsigned shard, unsigned from) const {
     if (role_ == Role::none || shard != moves_->shard_) [[likely]]
       return {worker_of_[shard], false};
@@ -162,7 +164,8 @@ class ShardsOfWorker {
 
   /// Notes a message that has arrived. The message takes effect at the next `between_bursts`.
   void receive(MoveMessage& message) { received_.push_back(&message); }
-  /// Holds a packet if `way_of` said that it must be held. False: `kMostHeld` are held already.
+  /// Holds a packet for which `way_of` returned `holds`. `from`: as for `way_of`. False: the packet
+  /// is not held, since `kMostHeld` packets are held already.
   bool hold(Handle packet, unsigned from);
   /// True if some held packet need not be held any more.
   bool has_released() const { return released_ > 0; }

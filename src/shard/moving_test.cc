@@ -132,8 +132,8 @@ class World {
     return wrong;
   }
 
-  /// Ends both workers in the midst of a move. Returns the number of connections in parcels at that
-  /// time, and their number after `ShardMoves::end`.
+  /// Begins a move between the two workers, and ends both in the midst of it. Returns the number of
+  /// connections in parcels at that time, and their number after `ShardMoves::end`.
   std::pair<std::ptrdiff_t, std::ptrdiff_t> end_while_moving() {
     const auto on_their_way = [this] { return std::ranges::count(connection_, kInParcel); };
     moves.begin(0, 1 - moves.worker_of(0));
@@ -224,7 +224,7 @@ class World {
   }
 
   std::vector<std::deque<Item>> rings;
-  std::vector<unsigned> is_stopped;  // by worker: steps for which it stands still
+  std::vector<unsigned> is_stopped;  // by worker: steps in which it does nothing
   std::vector<std::uint32_t> connection_;
   std::vector<Flow> flow_;
   std::vector<std::unique_ptr<Worker>> all_;

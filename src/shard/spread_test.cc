@@ -112,7 +112,7 @@ TEST(SpreadAttack, FlowsAimedAtSymmetricKeysSpreadByDefault) {
     const auto hash = hash_one(*spread, Side::originator, key);
     ++count[indirection.worker_of(indirection.shard_of(hash))];
   }
-  // The mean is 250 each, with a standard deviation of 15.
+  // A worker gets 250 flows on average, with a standard deviation of 15.
   for (const unsigned n : count) EXPECT_NEAR(n, 250, 90);
 }
 

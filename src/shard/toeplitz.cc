@@ -31,8 +31,8 @@ class Input {
   std::size_t size_ = 0;
 };
 
-/// True if the processor has the vector instructions. DPDK's own check is not used: it returns
-/// false unless EAL has allowed 512-bit vectors.
+/// True if the processor has the vector instructions that `rte_thash_gfni` needs. DPDK's own check
+/// is not used: it returns false unless EAL has allowed 512-bit vectors.
 bool has_vectors() {
 #ifdef RTE_THASH_GFNI_DEFINED
   return __builtin_cpu_supports("gfni") != 0 && __builtin_cpu_supports("avx512bw") != 0;

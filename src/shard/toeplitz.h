@@ -5,7 +5,7 @@
 // only sources at one port and only destinations at the other. `toeplitz-symmetric`, for
 // comparison, hashes both ends under the well-known key of a repeated 16-bit pattern, so that both
 // directions have the same hash. With that key anyone can aim all connections at one worker, and
-// the two directions differ if a function rewrites an end.
+// the hashes of the two directions differ if a function rewrites an end.
 //
 // The hash chooses a worker, never a bucket of a table: it is linear, so a sender that knows some
 // hashes can aim.

@@ -11,7 +11,7 @@ std::uint64_t packets_of_shard(const Burst& burst, unsigned shard) {
   // Most bursts have no packet of the shard, and this loop over the whole column costs next to
   // nothing. For packets without a key the column holds values of an earlier burst, so a match
   // proves nothing yet.
-  std::uint16_t may_have_some = 0;  // as wide as an element, so that compilers use vectors
+  std::uint16_t may_have_some = 0;  // as wide as an element, for vector instructions
   for (const std::uint16_t one : burst.shard) may_have_some |= one == shard ? 1 : 0;
   if (may_have_some == 0) return 0;
   std::uint64_t packets = 0;
@@ -49,7 +49,8 @@ WorkersExchange::WorkersExchange(Exchange& exchange, unsigned worker, Packets& p
       shards_(owners_->moves(), *this, worker),
       packets_of_(owners_->moves().shards()) {}
 
-/// Drops the packets in the rings to this worker: their memory goes back to its pool.
+/// Drops the packets in the rings to this worker and those that it holds, so that the packets'
+/// memory goes back to its pool.
 WorkersExchange::~WorkersExchange() {
   std::array<void*, Burst::kMax> left{};
   for (unsigned from = 0; from < workers(); ++from) {

@@ -22,9 +22,9 @@ namespace millrace {
 /// The rings between all workers. They must outlive each worker's part (`WorkersExchange`).
 class Exchange {
  public:
-  /// Packets and messages that may wait from one worker to another: about as many as the receive
-  /// queue of a kernel's device holds at most. So the ring to a worker that gets no processor for a
-  /// while is not full before such a queue.
+  /// Packets and messages that may wait in the ring from one worker to another: about as many as
+  /// the receive queue of one of the kernel's network devices holds at most. So while a worker gets
+  /// no processor, the rings to it are not full before such a queue is.
   static constexpr unsigned kRing = 4095;
 
   /// Makes an exchange for `workers` workers. Errors (failed): no memory.
@@ -77,12 +77,12 @@ class WorkersExchange final : public Line::Between, private MovingWorker {
   /// the worker's own queues find room. Packets that need not be held any more are added first, a
   /// whole burst at most.
   void receive(Burst& burst);
-  /// Passes packets on to the workers that have their connections, or holds packets, and takes both
-  /// out of the burst, whose keys are in lanes. Packets behind those that `receive` added came by
-  /// the worker's own queues.
+  /// Passes packets on to the workers that have their connections, holds those that must wait for a
+  /// shard that moves here, and takes all these out of the burst. The keys of the burst must be in
+  /// lanes. Packets behind those that `receive` added came by the worker's own queues.
   void hand_over(Burst& burst, const Steering& steering);
-  /// Sends a worker a packet that the worker's host must see, and one reference to the packet with
-  /// it; drops the packet if the ring is full.
+  /// Sends that worker a packet that its host must see, with one reference to the packet's memory;
+  /// drops the reference if the ring is full.
   void tell(unsigned worker, Handle packet) { push(worker, packet, kNews); }
 
   void between_bursts(Burst& next, Burst& after) override;
@@ -92,7 +92,8 @@ class WorkersExchange final : public Line::Between, private MovingWorker {
   unsigned workers() const { return exchange_->workers(); }
   /// True if the other workers have received everything that this worker sent them.
   bool has_sent_all() const;
-  /// True if nothing waits for this worker, and no shard moves to it or from it.
+  /// True if no packet or message waits in the rings to this worker, and the worker has no part in
+  /// a move.
   bool is_at_rest() const;
   bool is_moving() const { return !shards_.is_at_rest(); }
   bool is_packing() const { return shards_.is_packing(); }

@@ -16,7 +16,8 @@
 // 2. A task runs on its worker's thread between two bursts. That worker serves no packet meanwhile,
 //    and with shared tables the others cannot reuse ids: a task must be short.
 // 3. The deployment outlives the functions and lines that it has made.
-// 4. After an error of `update` or `command` the function is as before.
+// 4. After an error of `update` or `command` the function is as before, unless some worker no
+//    longer serves (function/deployment.h).
 //
 // Errors: `create`, `update`, `prepare`, `command` and `run` return errors. `ask` and `ask_all`
 // return false for workers that do not serve. `serve` throws std::bad_alloc.
@@ -46,8 +47,8 @@ class Workers {
  public:
   /// The most workers: the smallest indirection table has an entry for each.
   static constexpr unsigned kMost = Indirection::kLeast;
-  /// Multiple of an even share of the connections for which each worker has room, where shards
-  /// move.
+  /// Multiple of `capacity_of_one` for which each worker has room where shards move, but at most
+  /// for the whole capacity.
   static constexpr unsigned kMostShares = 2;
 
   /// Makes `count` workers, 1 to `kMost`. `config.capacity` is the capacity of all together, and

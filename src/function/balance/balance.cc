@@ -32,8 +32,8 @@ Part BalanceFor<K>::part() const {
 
 // --- screen
 
-/// Steers by the client's end. A backend may also begin connections of its own: then the other end
-/// counts as the client's.
+/// Steers by the client's end. In a connection that a backend begins itself, the end opposite to
+/// the backend counts as the client's.
 template <class K>
 Steered BalanceFor<K>::steer(std::span<const K> keys) const {
   const auto& index = *plan_->index;
@@ -101,8 +101,8 @@ void BalanceFor<K>::open(const Burst& burst, Opening<K>& opening) {
   service->collisions.add(1);
   if (service->overflow.is_there()) {
     // The connection may have been served without an entry before. Another backend would break it.
-    // So it goes on without an entry, to the backend that Maglev chooses; or it is dropped, without
-    // `stateless_when_full_`.
+    // So it goes on without an entry, to the backend that Maglev chooses; or it is dropped, if
+    // `stateless_when_full_` is false.
     refuse(opening, nullptr, Verdict::table_full);
     return;
   }
@@ -158,7 +158,7 @@ bool BalanceFor<K>::by_maglev(Service& service, const Burst& burst,
 }
 
 /// Uncounts the previous attempt. Returns the place in the list of the next backend with a weight
-/// above 0, searched from behind that attempt's backend, and from the beginning after the last.
+/// above 0: behind the backend of that attempt, or from the beginning if none is left behind it.
 template <class K>
 std::uint16_t BalanceFor<K>::next_choice(const Service& service, const Opening<K>& opening) {
   abandon(opening.state);
@@ -246,13 +246,14 @@ void BalanceFor<K>::abandon(const std::byte* state) {
   close(state, false);
 }
 
-/// Returns the connection's fate. On a backend that is gone, a connection that has not been
-/// answered begins anew. An answered one stays over SCTP; over TCP it is reset if the backend is
-/// unhealthy and its service says so; over all other protocols it begins anew with `move_udp`.
+/// Returns the connection's fate. A connection on a backend that is gone begins anew if it is
+/// unanswered. If it is answered, TCP is reset if the backend is unhealthy and `on_unhealthy` is
+/// `reset`, and protocols other than TCP and SCTP begin anew with `move_udp`. All other connections
+/// to services stay.
 template <class K>
 Fate BalanceFor<K>::fate(const K& key, const std::byte* state, bool is_answered) const {
   const State id = state_at(state);
-  if (id == kUnconcerned) {  // begins anew if unanswered, and if a service takes it by now
+  if (id == kUnconcerned) {  // begins anew if it is unanswered and a service takes it
     const bool begins = !is_answered && plan_->current_for(key) != Plan::kNone;
     return begins ? Fate::begins_anew : Fate::stays;
   }
@@ -303,8 +304,9 @@ void BalanceFor<K>::resume(Opening<K>& opening) {
   }
 }
 
-/// Takes over the overflows of the services of `other`, another worker's balancer, so that a
-/// connection that began there without an entry keeps its backend here.
+/// For each service, adopts the time at which `other`, another worker's balancer, last served a
+/// packet without an entry for lack of room, if that time is later. So a connection that began
+/// there without an entry keeps its backend here.
 template <class K>
 void BalanceFor<K>::continue_from(const FunctionFor<K>& other) {
   const auto& theirs = static_cast<const BalanceFor&>(other).services_;
@@ -406,8 +408,8 @@ std::uint16_t BalanceFor<K>::port_for(const Backend& backend, const K& key) {
 }
 
 /// Returns the port of the service that the client has called. If the service takes any port and
-/// its backend has a port of its own, only the originator's key shows the port that the client has
-/// called; if that entry is gone, returns the reply's source port.
+/// its backend has a port of its own, only the originator's key shows that port; if the
+/// originator's entry is gone, returns the reply's source port.
 template <class K>
 std::uint16_t BalanceFor<K>::virtual_port(const Backend& backend, const K& reply_key, ConnId reply,
                                           const States<K>& states) {

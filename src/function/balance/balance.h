@@ -10,16 +10,16 @@
 // Packets of one connection go to one backend, because:
 //
 // 1. A tracked connection's entry holds the id of its backend. No other backend gets that id while
-//    a connection lives on that backend, so an update by itself moves no connection. If a backend
-//    is gone after an update, the line asks for the `fate` of all connections, and ends those that
-//    must leave their backend.
+//    a connection lives on that backend, so an update by itself moves no connection. If an update
+//    makes a backend gone on which connections live, the line asks for the `fate` of all
+//    connections, and ends those that must leave their backend.
 // 2. Without an entry, a TCP packet that is no SYN goes to the backend that Maglev chooses, under
 //    any scheduler: another machine, or this one before a restart, may have sent its connection
 //    there.
 // 3. A service that has served packets without entries, for lack of room, schedules *every* packet
-//    without an entry by Maglev until `quiet_ms` have passed since the last packet served so. So a
-//    connection that began without an entry keeps its backend when it gets an entry, also if its
-//    SYN is retransmitted.
+//    without an entry by Maglev until `quiet_ms` have passed since the last packet that found no
+//    room. So a connection that began without an entry keeps its backend when it gets an entry,
+//    also if its SYN is retransmitted.
 #pragma once
 
 #include <cstddef>
@@ -49,7 +49,8 @@ struct BalanceConfig {
   std::uint32_t maglev_table_size = Maglev::kDefaultSize;
   /// Threads that make tables; 0: the worker that needs a table makes it.
   unsigned maglev_threads = 0;
-  bool stateful = true;  ///< false: no entries; all packets go by Maglev, replies stay untouched
+  /// False: there are no entries; packets to services go by Maglev, and replies stay untouched.
+  bool stateful = true;
   /// True: packets that find no room in the table go by Maglev; false: they are dropped.
   bool stateless_when_full = true;
   /// Time from the last packet that a service has served without an entry, for lack of room, until
@@ -83,7 +84,7 @@ struct ServiceStatistics {
   std::uint64_t established = 0;      ///< proved connections of all workers
   std::uint64_t max_connections = 0;  ///< limit of `established`; 0: no limit
   std::uint64_t limited = 0;          ///< how often the limit refused a connection or packet
-  std::uint64_t refused = 0;     ///< connections, and packets without entry, that got no backend
+  std::uint64_t refused = 0;     ///< connections, and packets without an entry, that got no backend
   std::uint64_t collisions = 0;  ///< reply keys that were taken by another connection
   std::uint64_t stateless = 0;   ///< packets served without an entry
   std::vector<BackendStatistics> backends;
@@ -191,8 +192,8 @@ class BalanceFor final : public FunctionFor<K> {
     Counter collisions;
     Counter stateless;
   };
-  /// A service's part of the plan that is learned. `take_on` exchanges it with the part of the plan
-  /// before, which is kept until `let_go`.
+  /// A service's part of the plan that is learned. `take_on` exchanges it with the part of the
+  /// previous plan, which is kept until `let_go`.
   struct Coming {
     std::shared_ptr<Service> service;
     std::shared_ptr<const typename Plan::Service> plan;
@@ -259,8 +260,8 @@ class BalanceFor final : public FunctionFor<K> {
 
   std::shared_ptr<const Plan> plan_;
   std::vector<std::shared_ptr<Service>> services_;  ///< in the order of the plan
-  /// From `learn` to `take_on`, the plan that is learned; from `take_on` to `let_go`, the plan
-  /// before.
+  /// From `learn` to `take_on`, the plan that is learned; from `take_on` to `let_go`, the previous
+  /// plan.
   std::shared_ptr<const Plan> coming_;
   std::vector<std::shared_ptr<Service>> coming_services_;
   std::vector<Coming> coming_changes_;
@@ -291,13 +292,13 @@ class Balance final : public Function {
 
   /// @name Another plan
   /// @{
-  /// Prepares for the next plan: its backends' ids are known from now on. Called by the thread that
-  /// makes plans.
+  /// Prepares for the next plan: from now on this worker knows the ids of the plan's backends.
+  /// Called by the thread that makes plans.
   void learn(std::shared_ptr<const BalancePlan> plan);
   /// Changes to the plan that was learned. Called by the worker, between two bursts. Connections
   /// stay where they are, also those of removed backends and services, which drain.
   void take_on();
-  /// Frees the memory that only the plan before needed. Called by the thread that makes plans.
+  /// Frees the memory that only the previous plan needed. Called by the thread that makes plans.
   void let_go();
   /// Sets `BalanceConfig::quiet_ms`.
   void set_quiet_ms(std::uint32_t quiet_ms) {
@@ -322,8 +323,8 @@ class Balance final : public Function {
     const_cast<BalanceFor<K>&>(of<K>()).set_overflowed(service);
   }
 
-  /// Returns the statistics of every service, IPv4's first: in each family in configured order, and
-  /// then of the services that drain.
+  /// Returns the statistics of every service, IPv4's first: in each family the configured services,
+  /// in their order, then those that drain.
   std::vector<ServiceStatistics> statistics() const;
 
   Result<void> check_invariants() const;

@@ -184,7 +184,8 @@ TYPED_TEST(BalanceTest, SchedulesBeginningsAndSendsTheRestWhereMaglevSays) {
   EXPECT_EQ(line.send(syn_ack).to, maglev.send(syn_ack).to);
 }
 
-// Services share backends: connections from one client port to two services have one reply key.
+// The services share backends: two connections from one client port, to two services, have one
+// reply key if they go to the same backend.
 TYPED_TEST(BalanceTest, ACollisionGetsAnotherBackendUntilAllWereTried) {
   auto second = TestFixture::service("ab");
   second.address = TestFixture::Line::host('w');
@@ -278,7 +279,7 @@ TYPED_TEST(BalanceTest, ManyLiveBackendsStayInAnUpdate) {
   std::array<std::byte, 64> reply_state{};
   opening.state = state.data();
   opening.reply_state = reply_state.data();
-  for (unsigned n = 0; n < kServices * kBackends; ++n) {  // round robin: one for each backend
+  for (unsigned n = 0; n < kServices * kBackends; ++n) {  // one connection for each backend
     opening.key = {.source = TestFixture::Line::host('x'),
                    .destination = specs[0].address,
                    .source_port = static_cast<std::uint16_t>(n / kServices),

@@ -48,7 +48,7 @@ std::unexpected<Refusal> wrong(const std::string& message) {
   return std::unexpected(Refusal{Refusal::Kind::wrong, message});
 }
 
-/// A request to set or remove a mark.
+/// A request to set or remove a mark: the parameters of `/drain` or `/health`.
 struct Wanted {
   std::string backend;
   std::string service;  ///< empty: all services
@@ -64,7 +64,7 @@ CommandResult<Wanted> wanted_from(Parameters given, const std::string& name) {
     if (key != "backend" && key != "service" && key != name) {
       return wrong(std::string("the parameter ")
                        .append(key)
-                       .append(" is not known: give backend, service and ")
+                       .append(" is not known: there are backend, service and ")
                        .append(name));
     }
     if (value.empty()) return wrong(key + " is empty: give a value, or leave the parameter out");

@@ -126,7 +126,8 @@ Result<void> BalanceDeployment::check_invariants() const {
 
 // --- another process takes over
 
-/// Collects the names of overflowed services of all workers. False: some worker no longer serves.
+/// Collects in `all` the names of services of which some worker may have served packets without an
+/// entry lately. False: some worker no longer serves.
 bool BalanceDeployment::find_overflowed(std::set<std::string>& all,
                                         const OnEachWorker& on_each) const {
   std::vector<std::set<std::string>> found(all_.size());

@@ -64,7 +64,8 @@ class BalanceDeployment final : public FunctionDeployment {
   BalanceConfig config_;
   std::shared_ptr<const BalancePlan> plan_;
   Marked marked_;
-  // Names of the services that had served packets without an entry in the process before.
+  // Names of the services that may have served packets without an entry in the previous process,
+  // shortly before its end.
   std::set<std::string> overflowed_;
   std::vector<std::unique_ptr<Balance>> all_;  // by worker
 };

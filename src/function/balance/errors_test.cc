@@ -202,9 +202,9 @@ TYPED_TEST(ErrorsTest, AboutWhatConcernsNoServiceStay) {
   T::expect_untouched(line, T::error('r', 'v', T::sent("v:81", "x:1")));
   T::expect_untouched(line, T::error('r', 'x', T::sent("x:1", "a:81")));
   T::expect_untouched(line, T::error('r', 'x', T::sent("x:1", "z:80")));
-  // An error that is addressed to the quoted packet's sender already.
+  // This error is addressed to the quoted packet's sender already.
   T::expect_untouched(line, T::error('r', 'a', T::sent("a:80", "x:1")));
-  // Errors to another host than the sender of the packet that they quote.
+  // These errors go to another host than the sender of the packet that they quote.
   T::expect_untouched(line, T::error('r', 'v', T::sent("a:80", "x:1")));
   T::expect_untouched(line, T::error('r', 'v', T::sent("x:1", "v:80")));
   T::expect_untouched(line, T::error('r', 'y', T::sent("v:80", "x:1")));
@@ -246,7 +246,7 @@ TYPED_TEST(ErrorsTest, OfDirectReturnGoToTheServerAsTheyCame) {
   spec.forward = Forward::dsr;
   typename T::Line line(T::config({spec}));
   ASSERT_EQ(line.send({"x:1", "v:80"}).by, "a");
-  for (const std::string client : {"x:1", "x:2"}) {  // with an entry, and without
+  for (const std::string client : {"x:1", "x:2"}) {  // x:1 has an entry, x:2 has none
     const Bytes in = T::error('r', 'v', T::sent("v:80", client));
     T::expect(line, in, in);
     EXPECT_EQ(line.next_hop(), "a");
@@ -255,8 +255,9 @@ TYPED_TEST(ErrorsTest, OfDirectReturnGoToTheServerAsTheyCame) {
   EXPECT_EQ(line.next_hop(), "");
 }
 
-// The clients of a service are within a prefix that is a service, too. Errors to these clients must
-// count as the same direction as packets to them.
+// The clients of a service are within a prefix that is a service, too. An error to such a client
+// goes on as a reply if the quoted packet went to a backend of the service, else to the backend of
+// the prefix.
 TYPED_TEST(ErrorsTest, BesideACatchAllGoToWhomTheyConcern) {
   using T = TestFixture;
   typename T::Line line(T::config({T::service("a", 8080), T::everything("m")}));

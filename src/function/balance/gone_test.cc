@@ -1,4 +1,5 @@
-// Connections to a backend that is gone, and a backend's packets that belong to no connection.
+// Tests connections to a backend that is gone, and a backend's packets that belong to no
+// connection.
 #include <gtest/gtest.h>
 
 #include <initializer_list>
@@ -91,7 +92,7 @@ TYPED_TEST(GoneTest, AnUpdateTellsWhetherConnectionsHaveLostTheirBackend) {
   EXPECT_FALSE(loses(TestFixture::service("ac"))) << "b has no connection";
   EXPECT_TRUE(loses(TestFixture::service("c")));
   EXPECT_FALSE(loses(TestFixture::service("cd")))
-      << "the update before has reported this connection";
+      << "the previous update has reported this connection";
   auto unhealthy = TestFixture::service("ac");
   EXPECT_FALSE(loses(unhealthy)) << "a came back";
   unhealthy.backends[0].is_healthy = false;

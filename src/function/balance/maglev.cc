@@ -59,8 +59,8 @@ Maglev Maglev::build(std::span<const Member> members, std::uint32_t size) {
   const std::uint32_t heaviest = std::ranges::max_element(turns, {}, &Walker::weight)->weight;
   std::vector<std::uint16_t> entries(size);
   std::vector<bool> taken(size);
-  // A backend of the greatest weight takes a turn in every round, the others in proportion. The
-  // paper leaves weights to "the relative frequency of the backends' turns".
+  // A backend of the greatest weight takes a turn in every round, each other backend in proportion
+  // to its weight. The paper leaves weights to "the relative frequency of the backends' turns".
   std::uint32_t left = size;
   for (std::uint64_t round = 1; left > 0; ++round) {
     for (auto turn = turns.begin(); turn != turns.end() && left > 0; ++turn) {

@@ -2,8 +2,8 @@
 // Balancer", NSDI 2016, section 3.4), with weights.
 //
 // All machines with the same key, table size, backends and weights send a five-tuple to the same
-// backend, in whatever order they list the backends: a backend is known by its address and port.
-// Immutable after `build`; any thread may read.
+// backend, in whatever order they list the backends: a backend is known by its address and port. A
+// table does not change after `build`; any thread may read it.
 #pragma once
 
 #include <array>
@@ -53,8 +53,8 @@ class Maglev {
   }
 
   Maglev() = default;
-  /// Builds a table. `size` must be a prime, no smaller than the number of members, of which there
-  /// may be 65536. Takes about 2 ms for 65537 entries. Members of weight 0 get no entry.
+  /// Builds a table. `size` must be a prime up to `kMaxSize`, and at least the number of members,
+  /// which is at most 65536. Takes about 2 ms for 65537 entries. Members of weight 0 get no entry.
   static Maglev build(std::span<const Member> members, std::uint32_t size = kDefaultSize);
 
   /// Returns the index into `members` (of `build`) of the backend for a five-tuple's hash.

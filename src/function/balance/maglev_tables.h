@@ -2,7 +2,8 @@
 // are made at once (`kAtOnceEntries`), each later one when a service first uses it.
 //
 // Making a table takes some milliseconds, in which a worker should serve packets. So in a live run
-// other threads make the later tables, and a worker that wants a table gets none until it is made.
+// other threads make the later tables, and a worker that wants a table gets none until the table is
+// made.
 #pragma once
 
 #include <atomic>
@@ -45,8 +46,8 @@ class MaglevTable {
 class MaglevTables {
  public:
   /// `of` makes tables at once as long as all tables together have at most `kAtOnceEntries`
-  /// entries. To make these takes some hundred milliseconds. So with few services every table is
-  /// there from the start.
+  /// entries. To make as many takes some hundred milliseconds. So with few services every table is
+  /// made from the start.
   static constexpr std::size_t kAtOnceEntries = std::size_t{64} * Maglev::kDefaultSize;
 
   /// Tables will have `size` entries (as `Maglev::build`). Tables that `of` does not make will be

@@ -83,7 +83,8 @@ TYPED_TEST(WaitingTest, WhileAServicesTableIsMade) {
   config.maglev_threads = 1;
   Line line(config);
   const auto from = [](int port) { return "x:" + std::to_string(port); };
-  const auto waits = [&](const typename Line::Packet& packet) {  // or the table was made meanwhile
+  // Returns true if the packet gets `not_ready`, or if the table was made meanwhile.
+  const auto waits = [&](const typename Line::Packet& packet) {
     const Verdict verdict = line.send(packet).verdict;
     return verdict == Verdict::not_ready ||
            line.balance().plan()->template family<TypeParam>().services[0]->maglev->made();

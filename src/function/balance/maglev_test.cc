@@ -74,9 +74,9 @@ Maglev without(std::vector<Maglev::Member> members, const std::set<std::uint16_t
 }
 
 // Section 5.3 and figure 12 of the paper: `failed` of `backends` fail, with 65537 entries. The
-// fewer fail, the fewer entries change besides theirs. Adding backends is the reverse of removing
-// them. The bounds are two to six times the worst trials in docs/balance.md, so that the test fails
-// if the table gets worse.
+// fewer backends fail, the fewer entries of the remaining backends change. Adding backends is the
+// reverse of removing them. The bounds are two to six times the worst trials in docs/balance.md, so
+// that the test fails if the table gets worse.
 TEST(Maglev, FewEntriesMoveBesidesThoseThatMust) {
   if (kSanitized) GTEST_SKIP() << test::kStatistics;
   struct Case {

@@ -58,8 +58,9 @@ void read_service(const Json& json, const A& address, BalanceOffer& offer) {
   offer.services.family<A>().push_back(std::move(service));
 }
 
-/// Adds to `own` the services and backends of `theirs` that it lacks, with weight 0. In `theirs` a
-/// service may list a backend twice: configured, and draining with another `forward`.
+/// Adds to `own` the services and backends of `theirs` that `own` lacks, the backends with weight
+/// 0. In `theirs` a service may list a backend twice: configured, and draining with another
+/// `forward`.
 template <class A>
 void add_missing(std::vector<ServiceSpec<A>>& own, const std::vector<ServiceSpec<A>>& theirs) {
   for (const ServiceSpec<A>& spec : theirs) {

@@ -1,5 +1,6 @@
 // The offer that a load balancer sends to the process that takes over: services with their
-// backends, marks of backends, and which services have served packets without entries lately.
+// backends, marks of backends, and the names of services that may have served packets without
+// entries lately.
 #pragma once
 
 #include <array>
@@ -25,7 +26,8 @@ using Marked = std::array<std::set<std::pair<std::string, std::string>>, 2>;
 struct BalanceOffer {
   /// Services that are configured or still drain, with all backends that may have connections.
   Services services;
-  std::set<std::string> overflowed;  ///< services that have served packets without entries lately
+  /// Names of services that may have served packets without entries lately.
+  std::set<std::string> overflowed;
   Marked marked;
 };
 
@@ -38,15 +40,16 @@ void append(Json& to, const BalanceOffer& offer);
 /// Reads an offer. Errors (failed): members are missing or wrong.
 Result<BalanceOffer> balance_offer_from(const Json& json);
 
-/// Adds the names of overflowed services to the object that is sent last.
+/// Adds to the object that is sent last the names of services of which some worker may have served
+/// packets without an entry lately.
 void append_overflowed(Json& to, const std::set<std::string>& services);
-/// Returns the names of overflowed services in the object that was sent last; none if they are not
-/// in it.
+/// Returns the names that `append_overflowed` has added to the object that was sent last; none if
+/// it has not.
 std::set<std::string> overflowed_from(const Json& json);
 
-/// Returns `own`, with the services and backends of the offer that it lacks. The added ones get no
-/// new connections, but every connection of the process before finds its backend, unless `own` has
-/// another `forward` for its service.
+/// Returns `own`, with those services and backends of the offer that `own` lacks. The added
+/// backends get no new connections, but every connection of the previous process finds its backend,
+/// unless `own` has another `forward` for the connection's service.
 Services with_those_of(const BalanceOffer& offer, Services own);
 
 }  // namespace millrace

@@ -20,7 +20,7 @@ class Overflow {
     return *this;
   }
 
-  /// True if a packet has been noted, and `expire` has not returned false since.
+  /// True if a time has been noted or adopted, and `expire` has not forgotten it since.
   bool is_there() const { return load() != 0; }
   /// Notes that a packet was served without an entry, for lack of room.
   void note(Tick now) { at_.store(kThere | now.ms, std::memory_order_relaxed); }
@@ -32,10 +32,10 @@ class Overflow {
     if (theirs != 0 && (own == 0 || tick(theirs) - tick(own) > 0))
       at_.store(theirs, std::memory_order_relaxed);
   }
-  /// True if the last packet was served less than `quiet_ms` ago. Otherwise forgets that packet.
+  /// True if the last packet was served less than `quiet_ms` ago. Otherwise forgets the time.
   bool expire(Tick now, std::uint32_t quiet_ms) {
     const std::uint64_t own = load();
-    // Another worker's tick may be later.
+    // The time of another worker's packet may be later than `now`.
     const auto age_ms = static_cast<std::uint32_t>(std::max(now - tick(own), 0));
     const bool is_recent = own != 0 && age_ms < quiet_ms;
     if (own != 0 && !is_recent) at_.store(0, std::memory_order_relaxed);

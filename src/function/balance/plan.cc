@@ -17,8 +17,8 @@ std::unexpected<Error> wrong(const std::string& message) {
   return std::unexpected(Error{message, Error::Kind::usage});
 }
 
-/// True if `spec`, listed by that service, is this backend. With another `forward` it counts as
-/// another backend, so that connections keep the `forward` with which they began.
+/// True if `spec`, listed by that service, is this backend. A backend with another `forward` counts
+/// as another backend, so that connections keep the `forward` with which they began.
 template <class Backend, class Spec, class A>
 bool is_same(const Backend& backend, const Spec& service, const BackendSpec<A>& spec) {
   return backend.address == spec.address && backend.port == spec.port &&
@@ -31,8 +31,8 @@ bool is_among(const Backend& backend, const Spec& service) {
                              [&](const auto& one) { return is_same(backend, service, one); });
 }
 
-/// True if both have the same destination and `forward`, and backends at the same addresses and
-/// ports in the same order.
+/// True if both services have the same destination and `forward`, and backends at the same
+/// addresses and ports in the same order.
 template <class Spec>
 bool lists_the_same(const Spec& one, const Spec& other) {
   return one.destination() == other.destination() && one.forward == other.forward &&
@@ -245,7 +245,8 @@ void PlanFor<K>::unlist(Service& service, const LiveOn& live) {
   for (const std::uint16_t id : service.draining) backends[id].place = kNoPlace;
 }
 
-/// Lists the configured backends of the service. Backends that it had before keep their ids.
+/// Lists the configured backends of the service. Backends that the service had in the previous plan
+/// keep their ids.
 template <class K>
 void PlanFor<K>::list(Service& service) {
   service.willing = 0;

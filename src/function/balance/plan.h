@@ -1,7 +1,7 @@
 // A plan: what all workers of a load balancer have in common, namely its services, their backends
 // by id, and the tables that find them.
 //
-// One thread makes plans, each from the plan before. A plan never changes, so any thread may read
+// One thread makes plans, each from the previous one. A plan never changes, so any thread may read
 // it. Workers change from plan to plan at different times, in two steps (`Balance::learn`,
 // `take_on`). Services that have not changed are the same objects in the old plan and in the new
 // one, so the cost of a change depends on how much changes. These rules see to it that a worker
@@ -9,9 +9,9 @@
 //
 // 1. A backend keeps its id from plan to plan, as long as it is configured or a connection may live
 //    on it.
-// 2. An id becomes free only if its backend is not configured in the plan before, which all workers
-//    have taken on, and no connection of any worker lives on that backend. No worker gives such a
-//    backend new connections.
+// 2. An id becomes free only if its backend is not configured in the previous plan, which all
+//    workers have taken on, and no connection of any worker lives on that backend. No worker gives
+//    such a backend new connections.
 // 3. No worker takes a plan on before all have learned it.
 #pragma once
 
@@ -49,7 +49,7 @@ struct PlanFor {
   using Address = typename K::Address;
   using Spec = ServiceSpec<Address>;
 
-  static constexpr std::uint32_t kMaxBackends = 65535;  ///< one 16-bit number stands for none
+  static constexpr std::uint32_t kMaxBackends = 65535;  ///< the id 65535 stands for no backend
   static constexpr std::uint32_t kNoPlace = 0xffffffff;
 
   /// Returns how many connections of all workers live on the backend with that id.
@@ -80,7 +80,7 @@ struct PlanFor {
     std::uint64_t identity = 0;           ///< the same from plan to plan
     std::vector<std::uint16_t> listed;    ///< ids of the service's backends, in configured order
     std::vector<std::uint16_t> draining;  ///< ids of former backends that may have connections
-    /// Both lists, sorted by address and port; of equal ones the listed backend comes first.
+    /// Both lists, sorted by address and port; of equal backends the listed one comes first.
     std::vector<std::uint16_t> in_order;
     std::shared_ptr<MaglevTable> maglev;  ///< table of `listed`
     unsigned willing = 0;                 ///< number of listed backends with a weight above 0
@@ -105,7 +105,7 @@ struct PlanFor {
     bool is_direct = false;
   };
 
-  /// Makes the plan before the first one, without services.
+  /// Makes a plan without services, from which `next` makes the first one.
   explicit PlanFor(const PlanSettings& of) : settings(of) {}
 
   /// Checks the services for `next`. Errors (usage): a service is wrong, or there are too many
@@ -121,8 +121,8 @@ struct PlanFor {
 
   /// Returns the direction of a packet with this key: the originator's if a service takes its
   /// destination; else the reply direction, if some backend has replies (`Index::two_way`); else
-  /// none. A packet that is taken for a reply need not come from a backend. One exception: packets
-  /// from a backend of a two-way service to a prefix that is a service are replies.
+  /// none. One exception: a packet from a backend of a two-way service to a prefix that is a
+  /// service is a reply. Other packets that are taken for replies need not come from a backend.
   std::optional<Side> side(const K& key) const;
   /// Returns the service that takes a new connection with this key; null: none. A service that
   /// drains does not hide a less specific one.
@@ -162,8 +162,8 @@ struct PlanFor {
   std::vector<std::shared_ptr<const Service>> services;
   std::vector<Backend> backends;  ///< the id is the index
   std::vector<std::uint16_t> free_ids;
-  /// Places in `services` of new services and of those that are another object than in the plan
-  /// before.
+  /// Places in `services` of new services and of those that are another object than in the previous
+  /// plan.
   std::vector<std::uint32_t> changed;
   bool replies = false;  ///< the first plan had two-way services, so there are reply entries
 

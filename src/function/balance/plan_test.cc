@@ -1,4 +1,4 @@
-// Plans: each keeps ids and services from the plan before.
+// Tests that each plan keeps ids and services of the previous plan.
 #include "function/balance/plan.h"
 
 #include <gtest/gtest.h>

@@ -298,7 +298,8 @@ class ServiceReader {
         problem(line, "backends.address",
                 text + " is no address of one machine: give the backend's");
       if (*address == spec.address && !spec.is_prefix())
-        problem(line, "backends.address", text + " is the service's own: give the backend's");
+        problem(line, "backends.address",
+                text + " is the service's own address: give the backend's");
       if (is_own(*address))
         problem(line, "backends.address",
                 text + " is the address of a port, which has no server: give another machine's");

@@ -121,7 +121,7 @@ TEST(LeastConnections, AFloodWeighsNoMoreThanItsLatestPicks) {
 TEST(LeastConnections, WhatHasEndedAndWhatNobodyAnswersWeighLittle) {
   Fixture fixture("least-connections", {1, 1});
   for (int i = 0; i < 4; ++i) fixture.begins(fixture.scheduler->pick(0));
-  fixture.activity[0].active.subtract(2);  // both connections of a have ended
+  fixture.activity[0].active.subtract(2);  // both connections of backend a have ended
   EXPECT_EQ(fixture.picks(2), "aa");
   for (int i = 0; i < 20; ++i) fixture.scheduler->pick(0);
   for (int i = 0; i < 3; ++i) fixture.begins(1);

@@ -20,7 +20,7 @@ template <class A>
 struct BackendSpec {
   A address;
   std::uint16_t port = 0;    ///< 0: the packet's port stays as it is
-  std::uint32_t weight = 1;  ///< share relative to the service's backends; 0: no new connections
+  std::uint32_t weight = 1;  ///< relative to the service's other backends; 0: no new connections
   bool is_healthy = true;    ///< false: no new connections, whatever its weight
 
   static constexpr std::uint32_t kMaxWeight = 65535;
@@ -30,7 +30,9 @@ struct BackendSpec {
 
 /// The way in which packets go to a backend.
 enum class Forward : std::uint8_t {
-  nat,  ///< the backend's address replaces the service's; replies return through millrace
+  /// The backend's address replaces the packet's destination. Replies must return through millrace,
+  /// except those of a service that is a prefix.
+  nat,
   dsr,  ///< direct server return: packets go unchanged to the backend as next hop; the backend has
         ///< the service's address, and answers clients itself
 };
@@ -92,8 +94,8 @@ struct ServiceSpec {
   std::optional<HealthCheck> health;
   NoBackend no_backend = NoBackend::refuse;
   OnUnhealthy on_unhealthy = OnUnhealthy::keep;
-  /// True: connections of protocols without a closing packet (all but TCP and SCTP) go to another
-  /// backend when their backend is unhealthy or no longer listed.
+  /// True: connections of protocols without a closing packet (all but TCP and SCTP), answered ones
+  /// too, go to another backend when their backend is unhealthy or no longer listed.
   bool move_udp = true;
   /// True: packets from a backend's address and port that belong to no connection are routed.
   bool direct = false;

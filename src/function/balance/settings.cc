@@ -12,8 +12,8 @@ namespace {
 
 // --- warnings
 
-/// Warns of a service that takes all TCP packets to a port's own address, also those of ssh, so
-/// that these do not reach the kernel.
+/// Warns of each service that takes all TCP packets to an own address of a port where the kernel
+/// has an interface: also ssh to that address does not reach the kernel.
 template <class A>
 void append_taken(const Surroundings& around, const std::vector<ServiceSpec<A>>& services,
                   std::vector<std::string>& all) {
@@ -22,9 +22,10 @@ void append_taken(const Surroundings& around, const std::vector<ServiceSpec<A>>&
     if (!around.has_kernel[own.link]) continue;
     for (const auto& spec : services) {
       if (spec.port != 0 || !spec.destination().takes(own.address, kSsh, kProtocolTcp)) continue;
-      all.push_back("service " + to_string(spec) + " takes all TCP packets to the port's own " +
-                    to_string(own.address) + ", ssh too, so these do not reach the kernel: " +
-                    "give the service a port, or another address");
+      all.push_back("service " + to_string(spec) +
+                    " takes all TCP packets to the port's own address " + to_string(own.address) +
+                    ", also those of ssh, so they do not reach the "
+                    "kernel: give the service a port, or another address");
     }
   }
 }

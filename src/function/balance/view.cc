@@ -83,10 +83,11 @@ Explained explain_by(const PlanFor<K>& plan, const K& key) {
     out.why += "consistent hashing sends it to " + name;
   } else if (key.protocol == kProtocolTcp) {
     out.why += "a SYN goes to the backend that the scheduler " + service->spec.scheduler +
-               " chooses then, a packet in mid-connection to " + name + ", by consistent hashing";
+               " chooses when the SYN arrives, a packet in mid-connection to " + name +
+               ", by consistent hashing";
   } else {
-    out.why +=
-        "it goes to the backend that the scheduler " + service->spec.scheduler + " chooses then";
+    out.why += "it goes to the backend that the scheduler " + service->spec.scheduler +
+               " chooses when it arrives";
   }
   if (is_direct) out.why += ", unchanged (dsr)";
   return out;
@@ -119,8 +120,8 @@ class BalanceView final : public FunctionView {
         key);
   }
 
-  /// Appends the service and backend; nothing for a connection to no service (in a chain).
-  /// Formatted by hand, since a list may have millions of connections; no value needs an escape.
+  /// Appends the service and backend; nothing for a connection to no service (in a chain). The JSON
+  /// is formatted by hand, since a list may have millions of connections; no value needs an escape.
   void append_names(std::string& text, const Flow& connection) const override {
     std::visit(
         [&]<class K>(const K& key) {

@@ -1,6 +1,6 @@
 // Service without an entry, by consistent hashing: for packets that found no room in the table or
-// begin no connection, and for the replies to them; for all packets to services if nothing is
-// tracked. A part of balance.cc.
+// begin no connection, and for the replies to such packets; if nothing is tracked, for all packets
+// to services. A part of balance.cc.
 #pragma once
 
 #include "function/balance/balance.h"

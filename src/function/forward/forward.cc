@@ -2,9 +2,9 @@
 
 namespace millrace {
 
-/// Accepts the connection with the reversed key as reply key. Refuses it if that key is taken, as
-/// may be behind a function that rewrites an end: as far as `forward` decides, the packet then goes
-/// on untracked.
+/// Accepts the connection with the reversed key as reply key. Refuses it with `passed` if that key
+/// is taken, as by a packet from a sender to itself, or behind a function that rewrites an end: the
+/// packet leaves untracked, unless another function drops it.
 template <class K>
 void ForwarderFor<K>::open(const Burst&, Opening<K>& opening) {
   if (opening.attempt > 0) return opening.refuse(Verdict::passed);

@@ -11,8 +11,8 @@ namespace millrace {
 template <class K>
 class ForwarderFor final : public FunctionFor<K> {
  public:
-  /// `stateless_when_full`: true: packets that find no room in the table are forwarded, too; false:
-  /// they are dropped.
+  /// With `stateless_when_full`, packets that find no room in the table are forwarded; else they
+  /// are dropped.
   explicit ForwarderFor(bool stateless_when_full) : stateless_when_full_(stateless_when_full) {}
 
   Part part() const override { return {.name = "forward"}; }

@@ -1,6 +1,6 @@
 // Maglev: consistent hashing by the service's table. This is the default: as long as the backends
 // stay the same, a connection reaches the same backend without an entry (table full, another
-// machine, a restart) as with one. While the table is being made, new connections go by plain
+// machine, a restart) as with an entry. While the table is being made, new connections go by plain
 // hashing; their entries keep them on their backends.
 #pragma once
 
