@@ -6,9 +6,10 @@
 // the packets in a queue belongs to other workers, and passes through rings. Packets are served
 // over and over, as fast as workers receive them; a port receives no more while 256 of its packets
 // are on their way, so that no ring runs full. Latency is measured at a constant rate, a share of
-// the throughput: a closed loop would wait for itself.
+// the throughput: otherwise packets would arrive only as fast as workers receive them, and would
+// hardly wait.
 //
-// The loads of many workers are simulated besides (level_simulation.h).
+// The loads of many workers are also simulated (level_simulation.h).
 #pragma once
 
 #include <array>
@@ -90,9 +91,9 @@ struct LevelReport {
   bool complete = false;  ///< false: `progress` ended the measurement
 };
 
-/// Measures all cases, then simulates many workers. Errors (failed): no memory; packets that were
-/// not all received twice in ten minutes; a packet that was dropped; or a connection that was not
-/// opened once and kept.
+/// Measures all cases, then simulates many workers. Errors (failed): no memory or no thread;
+/// packets that were not all received twice in ten minutes; a packet that was dropped; or a
+/// connection that was not opened exactly once and kept.
 Result<LevelReport> run_level(const LevelOptions& options, const Progress& progress);
 
 }  // namespace millrace::bench

@@ -1,5 +1,5 @@
 // Sets the rate at which packets arrive at the ports of running workers, and the slice under which
-// their latency is recorded.
+// the packets' latency is recorded.
 #pragma once
 
 #include <atomic>

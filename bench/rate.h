@@ -51,12 +51,13 @@ struct RateResult {
   std::uint64_t offered = 0;  ///< packets; this and the next five are sums of all repetitions
   std::uint64_t forwarded = 0;
   std::uint64_t lost = 0;
-  std::uint64_t opened = 0;   ///< connections
-  std::uint64_t refused = 0;  ///< new connections that found no room, and are served without entry
-  LatencyBins latency;        ///< from arrival to send, of forwarded packets
-  Spread mpps;                ///< forwarded by all workers together
-  Spread gbps;                ///< `mpps` in Gbit/s on the wire, without preamble, checksum and gap
-  Spread lost_share;          ///< share of the offered packets
+  std::uint64_t opened = 0;  ///< connections
+  /// New connections that found no room, and are served without an entry.
+  std::uint64_t refused = 0;
+  LatencyBins latency;  ///< from arrival to send, of forwarded packets
+  Spread mpps;          ///< forwarded by all workers together
+  Spread gbps;          ///< `mpps` in Gbit/s on the wire, without preamble, checksum and gap
+  Spread lost_share;    ///< share of the offered packets
   /// Latency percentiles (`kPercents`) of a run's forwarded packets. `LatencyBins::kBeyond` means
   /// that time or more.
   std::array<Spread, RateOptions::kPercents.size()> latency_us;

@@ -94,7 +94,7 @@ std::string ns_cell(const std::optional<Spread>& ns) { return ns ? cell(*ns) : "
 void print(const PipelineReport& report) {
   fmt::print(
       "a packet on one core, by part (reads of the clock included): median (least-most); cycles\n"
-      "of the time-stamp counter, which keeps its own rate\n");
+      "are ticks of the time-stamp counter, whose rate is not the core's\n");
   fmt::print("{:<10}{:>22}{:>22}\n", "part", "ns", "cycles");
   for (const auto& part : report.parts)
     fmt::print("{:<10}{:>22}{:>22}\n", part.name, cell(part.ns), cell(part.cycles));
