@@ -11,8 +11,8 @@
 namespace millrace::bench {
 namespace {
 
-/// Size of the steps in which the capture's time advances, each with a search for idle connections:
-/// in packets, and its bounds in milliseconds. A capture passes thousands of times faster than it
+/// Packets of a step in which the capture's time advances, and bounds of the step in milliseconds.
+/// Each step has a search for idle connections. A capture passes thousands of times faster than it
 /// was taken: with shorter steps workers would do little but search.
 constexpr double kPacketsAStep = 5000;
 constexpr double kLeastStepMs = 10;

@@ -47,7 +47,8 @@ class Contender {
   virtual std::size_t find(std::span<const K> keys, unsigned burst) = 0;
   /// Finds each key's connection and updates its record. Returns how many were found.
   virtual std::size_t touch(std::span<const K> keys, unsigned burst) = 0;
-  /// Inserts the keys. Returns how many were inserted: the rest were present, or there was no room.
+  /// Inserts the keys. Returns how many were inserted: the other keys were present, or found no
+  /// room.
   virtual std::size_t insert(std::span<const K> keys, unsigned burst) = 0;
   /// Erases the keys. Returns how many were erased.
   virtual std::size_t erase(std::span<const K> keys, unsigned burst) = 0;

@@ -45,7 +45,8 @@ struct LevelOptions : Settings {
   double seconds = 1;  ///< length of each case's measurement in a repetition
   /// Rate at which latency is measured, as a share of the workers' throughput with an even load.
   double offered = 0.3;
-  SimulationOptions simulation;  ///< its `seed` and `shards` are replaced by the ones above
+  /// Options of the simulation; its `seed` and `shards` are replaced by those of `LevelOptions`.
+  SimulationOptions simulation;
 };
 
 struct LevelResult {

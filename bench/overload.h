@@ -58,7 +58,7 @@ struct PolicyResult {
   std::uint64_t begun = 0;        ///< new connections of genuine clients: a tenth of the new ones
   /// Share of `begun` whose packets were all sent with the right address; 1 if no connection began.
   double new_served = 0;
-  double new_refused = 0;  ///< share of new connections, forged too, that got no entry
+  double new_refused = 0;  ///< share of new connections, forged ones included, that got no entry
   /// Share of the packets due that were sent with the right address. Packets are due on established
   /// connections and on the new connections of genuine clients, from both ends.
   double goodput = 0;

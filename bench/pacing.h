@@ -41,7 +41,7 @@ class Pacing {
   std::atomic<unsigned> slice_ = kNone;
 };
 
-/// The times of packets from their arrival until they were sent.
+/// Times of packets from arrival to send: their distribution and mean.
 class Latency {
  public:
   void add(double ns) {

@@ -155,7 +155,7 @@ Result<StagedLine> make_staged(const LineConfig& config, Function& function) {
   return StagedLine{};
 }
 
-/// All contenders of one measurement. They are timed once each connection is open and has had its
+/// All contenders of one measurement. They are timed after each connection was opened and had its
 /// second packet.
 class Contest {
  public:

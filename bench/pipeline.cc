@@ -60,7 +60,7 @@ class Stopwatch {
   std::uint64_t waited_ = detail::Waiting::sum_ns();
 };
 
-/// Does a reader's work on the line's core, and measures each part of it.
+/// Does a reader's work on the line's core, and measures each part of that work.
 class ReadingPort final : public Port {
  public:
   struct Ticks {
@@ -119,7 +119,7 @@ Burst* next_of(BurstRing& ring) {
 /// Passes `count` bursts through a ring and back through another ring, as in a pipeline, without
 /// writing to the bursts. Returns the time of one end, with an enqueue and a dequeue for each
 /// burst, without waiting for the other end. Each end has a thread; on a single processor one
-/// thread does the work of both.
+/// thread does the work of both ends.
 Result<Lap> pass_bursts(unsigned count) {
   auto there = BurstRing::create(ParsedPort::kBursts);
   if (!there) return std::unexpected(there.error());

@@ -7,8 +7,8 @@
 // among packets of established ones. The traffic here is alike: connections take turns, the worst
 // case for caches, and of each thousand packets one begins a connection and another ends one; at 10
 // million packets a second that makes 10,000 new connections a second. The same few connections
-// begin again and again, and each replaces its former entry when it begins anew. The table's load
-// therefore stays constant, and tables under a lock have a writer.
+// begin again and again, and each replaces its previous entry when it begins again. The table's
+// load therefore stays constant, and tables under a lock have a writer.
 #pragma once
 
 #include <array>

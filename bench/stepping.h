@@ -27,7 +27,7 @@ inline constexpr std::size_t kLineBytes = 64;
 /// The result of one run. A line is its address divided by `kLineBytes`; each list has a line once.
 struct Footprint {
   std::vector<std::uint64_t> touched;     ///< read or written
-  std::vector<std::uint64_t> prefetched;  ///< whether touched or not
+  std::vector<std::uint64_t> prefetched;  ///< also lines that were touched
   std::size_t instructions = 0;           ///< a repeated string instruction is one
   std::size_t undecoded = 0;              ///< instructions with an unknown memory operand
   bool cut = false;                       ///< the rest of the run was not stepped

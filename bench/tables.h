@@ -56,7 +56,7 @@ struct TableResult {
   unsigned bits = 0;
   std::size_t live = 0;
   bool at_maximum = false;  ///< measured at the load that this table promises
-  double load = 0;          ///< live / 2^bits; for `fill`, the load at its end
+  double load = 0;          ///< live / 2^bits; for `fill`, the load after filling
   /// Touch, hit, miss, insert, delete, mix; fill: insert into the empty table.
   std::string_view operation;
   unsigned burst = 0;          ///< keys a burst

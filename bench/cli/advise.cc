@@ -60,7 +60,7 @@ bool is_as_fast(const Tried& one, const Tried& best) {
 }
 
 /// Returns why a combination was not chosen, from measurements only: time, waiting, memory, and the
-/// schemes in which it differs from the best.
+/// schemes in which the combination differs from the best.
 std::string why_not(const Tried& one, const Tried& best) {
   if (!one.failed.empty()) return one.failed;
   const auto& [table, sharing, ageing] = one.combination;
@@ -268,7 +268,7 @@ Json options_json(const AdviceOptions& options) {
   return {{"workers", options.workers}, {"seconds", options.seconds}, {"burst", options.burst}};
 }
 
-/// Starts a thread that prints `what` after a second, unless it is stopped before.
+/// Starts a thread that prints `what` after a second, unless the thread is stopped before.
 std::jthread say_after_a_second(const std::string& what) {
   return std::jthread([what](const std::stop_token& stop) {
     std::mutex mutex;

@@ -113,8 +113,10 @@ void print(const PipelineReport& report) {
 
 void PipelineCommand::warn_of_too_many_threads() const {
   if (!options.workers.empty() && options.workers.back() + 1 > processors())
-    warn(fmt::format("{} workers and a reader take turns on {} processors", options.workers.back(),
-                     processors()));
+    warn(
+        fmt::format("{} workers and a reader take turns on {} processors: times include waiting "
+                    "for a processor",
+                    options.workers.back(), processors()));
 }
 
 int PipelineCommand::run() {

@@ -34,7 +34,7 @@ PROGRAMS = os.path.join(os.path.dirname(os.path.dirname(MILLRACE)), "bench", "li
 ASKED = 2000  # bytes of a response
 LEVEL = "[spread]\nlevel = true\nlevel_interval_ms = 60000"  # levels so seldom that only the requested moves matter
 # Counters of the kernel. `TCPOFOQueue` counts TCP segments that came behind a gap. `RetransSegs` counts segments sent
-# again; `TCPDSACKRecv` counts reports of the other end that it already had such a segment: the first copy was late, not lost.
+# again; `TCPDSACKRecv` counts reports of the other end that a segment came twice: its first copy was late, not lost.
 OF_THE_KERNEL = ("AttemptFails", "EstabResets", "OutRsts", "RetransSegs", "TCPDSACKRecv", "TCPLossProbes", "TCPTimeouts",
                  "TCPOFOQueue", "InDatagrams", "RcvbufErrors", "SndbufErrors", "InDiscards")
 
