@@ -49,7 +49,7 @@ constexpr unsigned kFinalsLeast = 5;
 /// Share of the search's time after which no second or third turns begin, for each round.
 constexpr std::array<double, kRounds> kShare{0.45, 0.6, 0.75};
 /// Time beyond `AdviceOptions::seconds` in which a round's first turns, and the first
-/// `kFinalsLeast` of the final, may still begin.
+/// `kFinalsLeast` turns of the final, may still begin.
 constexpr std::chrono::seconds kGrace{8};
 /// Combinations that lead after the exhaustive measurement are measured again, in this many times
 /// as many turns.
@@ -78,8 +78,7 @@ struct Candidates {
     for (Candidate& one : all) still.push_back(&one);
   }
 
-  /// Begins a round: forgets the measurements of the last round, because the new round's do not
-  /// compare with them.
+  /// Begins a round: forgets all measurements, because those of different rounds do not compare.
   void begin(const std::string& title, const Progress& progress) {
     progress({.what = title, .anew = true});
     for (Candidate* const candidate : still) {
@@ -150,7 +149,7 @@ Result<Turns> take_turns(Trials& trials, const std::vector<Candidate*>& round, u
 }
 
 /// Keeps the first `kFinalists` combinations of `still`, which must be sorted by time, and the
-/// default ones if they are there.
+/// default combinations (`usual`) that are among the rest.
 void keep_finalists(std::vector<Candidate*>& still, unsigned workers) {
   const auto is_usual = [workers](const Candidate* one) {
     const Combination& is = one->tried.combination;
@@ -162,8 +161,9 @@ void keep_finalists(std::vector<Candidate*>& still, unsigned workers) {
   still.erase(others, still.end());
 }
 
-/// Ends a round: combinations that failed, or are too slow, leave `still`. `late`: time was up
-/// before some combinations had a turn. Errors (failed): no combination works.
+/// Ends a round: combinations that failed, or are too slow, leave `still`; after the last round
+/// only the finalists stay. `late`: time was up before some combinations had a turn. Errors
+/// (failed): no combination works.
 Result<void> end_round(Candidates& candidates, unsigned number, bool late, unsigned workers) {
   auto& still = candidates.still;
   for (Candidate* const candidate : still) {
@@ -205,7 +205,7 @@ Result<Advice> advise(Trials& trials, const AdviceOptions& options, const Progre
     turns = *done;
     if (turns == Turns::late) advice.late_in = number;
     if (turns == Turns::ended && number == 1) return advice;
-    if (turns != Turns::done && number > 1) break;  // the results of the round before stand
+    if (turns != Turns::done && number > 1) break;  // the previous results stand
     if (auto ok = end_round(candidates, number, turns == Turns::late, options.workers); !ok)
       return std::unexpected(ok.error());
   }

@@ -40,7 +40,8 @@ Combination usual(unsigned workers, bool is_kernels);
 struct AdviceOptions : Settings {
   unsigned workers = 1;
   /// Time for the whole search, reading the capture not included; 0 to 3600. The first turn of each
-  /// round, and the first five of the final, may begin up to eight seconds later.
+  /// combination in a round, and its first five in the final, may begin up to eight seconds after
+  /// that time.
   double seconds = 60;
   unsigned burst = 32;  ///< packets a burst
 };
@@ -48,14 +49,15 @@ struct AdviceOptions : Settings {
 /// Rounds in which combinations drop out. Those that stay after the last round are finalists.
 inline constexpr unsigned kRounds = 3;
 
-/// Measurements of one combination, from the last round in which it took part.
+/// Measurements of one combination, from the last finished round in which it took part.
 struct Tried {
   Combination combination;
   unsigned round = 1;    ///< number of that round, from 1; `kRounds + 1`: the final
   Spread ns_per_packet;  ///< on one core
-  double mostly = 0;     ///< upper quartile of its turns, in nanoseconds a packet
-  double behind = 0;     ///< excess over the time of the round's best: 0.1 is a tenth more
-  double waiting = 0;    ///< share of the workers' time spent waiting for each other; median
+  double mostly = 0;     ///< upper quartile of the combination's turns, in nanoseconds a packet
+  /// Excess of the median over the round's least median: 0.1 is a tenth more.
+  double behind = 0;
+  double waiting = 0;  ///< share of the workers' time spent waiting for each other; median
   std::size_t memory_bytes = 0;
   Pages pages = Pages::huge;
   std::string failed;  ///< why this combination does not work; empty: it works
@@ -78,14 +80,14 @@ struct Advice {
   /// part, the latest first, and within a round by time; failed ones come last. Empty if `progress`
   /// ended the search before the end of the first round.
   std::vector<Tried> tried;
-  /// The fastest combination, if the default (`usual`) is recommended instead, since it is not
-  /// measurably slower (`is_told_apart`). None: the recommended combination is the fastest.
+  /// The fastest combination, if the default (`usual`) is recommended instead because the default
+  /// is not measurably slower (`is_told_apart`). None: the recommended combination is the fastest.
   std::optional<Combination> no_faster;
   /// The combination recommended for interfaces of the kernel, where workers share their tables
   /// because any queue may get a connection's packets. None with one worker, or if no combination
   /// that shares tables works.
   std::optional<Tried> shared;
-  /// Round in which time was up before each combination had a turn; 0: none, `kRounds + 1`: the
+  /// Round in which time was up before every combination had a turn; 0: none, `kRounds + 1`: the
   /// final.
   unsigned late_in = 0;
   bool complete = false;  ///< false: `progress` ended the search
@@ -96,7 +98,7 @@ struct Advice {
 /// Searches for the fastest combination. Starts up to `options.workers` threads at a time, which
 /// have ended when the function returns. `capture` is only read; `progress` is called on the
 /// calling thread. Errors (failed): a capture without connections, no combination that works, no
-/// memory.
+/// memory, or no thread.
 Result<Advice> run_advice(const Capture& capture, const AdviceOptions& options,
                           const Progress& progress);
 
@@ -105,7 +107,8 @@ Result<Advice> run_advice(const Capture& capture, const AdviceOptions& options,
 /// one, are measured again, in twice as many turns.
 struct Exhausted {
   Advice advice;
-  std::vector<Tried> all;  ///< combinations measured again (`round` 2), then the rest; each by time
+  /// Combinations measured again (`round` 2), then the rest; both parts sorted by time.
+  std::vector<Tried> all;
   bool complete = false;
 
   /// Returns the advised combination's place in `all`.

@@ -8,10 +8,10 @@
 namespace millrace::bench {
 namespace {
 
-/// Returns true if `one` failed, or was not in the last round of `first`, the fastest, or is
-/// measurably slower: its median is above the upper quartile of `first`. If the search ended before
-/// the final, there are too few turns for a quartile. Then the median must exceed that of `first`
-/// by more than the margin of the round.
+/// Returns true if `one` is worse than `first`, the fastest: `one` failed, or dropped out in an
+/// earlier round, or has a median above the upper quartile of `first`. If the search ended before
+/// the final, there are too few turns for a quartile: then the median of `one` must exceed the
+/// median of `first` by more than the margin of the round.
 bool is_told_apart(const Tried& one, const Tried& first) {
   if (!one.failed.empty() || one.round != first.round) return true;
   const double ns = one.ns_per_packet.median;
@@ -19,8 +19,9 @@ bool is_told_apart(const Tried& one, const Tried& first) {
   return ns > (1 + kMargin[first.round - 1]) * first.ns_per_packet.median;
 }
 
-/// Returns the first combination of `tried` for which `may` returns true; `usual` instead, if it is
-/// in `tried` and not told apart from that first one. `tried` must be sorted, the fastest first.
+/// Returns the first combination of `tried` for which `may` returns true; the end of `tried` if
+/// there is none. Returns `usual` instead if it is in `tried` and `is_told_apart` does not tell it
+/// from that first combination. `tried` must be sorted, the fastest first.
 template <class May>
 std::vector<Tried>::iterator recommended(std::vector<Tried>& tried, const Combination& usual,
                                          May may) {

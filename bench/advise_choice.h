@@ -8,7 +8,7 @@
 namespace millrace::bench {
 
 /// Margin of each round: a combination drops out if its median exceeds the round's least median by
-/// more than this share.
+/// more than this share of the least median.
 inline constexpr std::array<double, kRounds> kMargin{0.6, 0.3, 0.15};
 
 /// Moves the recommended combination to the front of `advice.tried`, which must be sorted by round

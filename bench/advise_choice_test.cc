@@ -48,7 +48,7 @@ TEST(AdviceChoice, ElseTheUsualOne) {
                 1);
   EXPECT_EQ(advice.best().combination, kUsual);
   EXPECT_EQ(advice.no_faster, kOther);
-  EXPECT_EQ(advice.tried[1].combination, kOther) << "the others stay in order";
+  EXPECT_EQ(advice.tried[1].combination, kOther) << "the other combinations stay in order";
 }
 
 TEST(AdviceChoice, FewTurnsTellOnlyWhatIsOutOfItsRound) {

@@ -11,13 +11,14 @@
 namespace millrace::bench {
 namespace {
 
-/// Size of the steps in which the capture's time advances, each with a search for idle connections:
-/// in packets, and its bounds in milliseconds. A capture passes thousands of times faster than it
+/// Packets of a step in which the capture's time advances, and bounds of the step in milliseconds.
+/// Each step has a search for idle connections. A capture passes thousands of times faster than it
 /// was taken: with shorter steps workers would do little but search.
 constexpr double kPacketsAStep = 5000;
 constexpr double kLeastStepMs = 10;
 constexpr double kMostStepMs = 1000;
-/// A combination drops out if it serves less than this share of the packets that `race` serves.
+/// A combination drops out if it serves less than this share of the packets that `race` serves, in
+/// all or through an entry.
 constexpr double kServedLeast = 0.99;
 /// Passes in a measurement of the room that a capture needs: the second pass finds the connections
 /// that the first has left open.
@@ -27,7 +28,8 @@ constexpr unsigned kPasses = 2;
 /// have only a quarter of the capacity (factor 4), and a factor of 2 is spare.
 constexpr std::size_t kRoomMost = 8;
 
-/// Returns twice the number of connections, but at least 1000, rounded up to two digits.
+/// Returns twice the number of connections, but at least 1000, rounded up to two significant
+/// digits.
 std::size_t room_for(double connections) {
   constexpr double kLeast = 1000;
   const double wanted = std::max(2 * connections, kLeast);
@@ -185,8 +187,7 @@ Result<void> Trials::run(Candidate& candidate, double ms) {
   else if (falls_short(tracked_by(counters), tracked_once_))
     tried.failed = fmt::format(
         "served {:.0f} packets through an entry; race serves {:.0f} so, and {:.0f} % of that "
-        "number "
-        "are needed",
+        "number are needed",
         tracked_by(counters), tracked_once_ * loops, 100 * kServedLeast);
   return {};
 }

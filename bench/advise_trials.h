@@ -29,8 +29,9 @@ class Trials {
   Trials(const Capture& capture, const AdviceOptions& options)
       : capture_(&capture), options_(&options) {}
 
-  /// Measures the capture's traffic and the room that its connections take. Returns false if
-  /// `progress` ended the search. Errors (failed): no connection in the capture, no memory.
+  /// Measures the capture's traffic and the room that its connections take, then shortens a long
+  /// capture (`shorten`). Returns false if `progress` ended the search. Errors (failed): no
+  /// connection in the capture, no memory, or no thread.
   Result<bool> prepare(Advice& advice, const Progress& progress);
   /// Passes the capture for about `ms` milliseconds. If the combination does not work, writes the
   /// reason to `candidate.tried.failed`, without an error. Errors (failed): no memory, or no
@@ -47,9 +48,9 @@ class Trials {
   Result<TimedRun> pass(Workers& workers);
   Result<Workers> make(const Combination& combination) const;
   /// Finds capacities with which every connection gets an entry: doubles the present ones until all
-  /// do, they have grown by `kRoomMost` times the number of workers, or memory is short. Returns
-  /// the counters of `kPasses` passes with the capacities that it found. Errors (failed):
-  /// no memory for the first capacities, or no thread.
+  /// connections do, memory is short, or the capacities would exceed the first ones times
+  /// `kRoomMost` times the number of workers. Returns the counters of `kPasses` passes with the
+  /// capacities that it found. Errors (failed): no memory for the first capacities, or no thread.
   Result<WorkerCounters> find_room();
 
   const Capture* capture_;
@@ -59,7 +60,7 @@ class Trials {
   std::size_t capacity_ = 0;
   std::size_t capacity_v6_ = 0;
   unsigned step_ms_ = 10;
-  double ns_per_packet_ = 100;  // estimate
+  double ns_per_packet_ = 100;  // estimate, of all workers together
   double tracked_once_ = 0;     // packets of one pass that are served through an entry
   double served_once_ = 0;      // packets of one pass that are served, with or without an entry
   CycleClock clock_;

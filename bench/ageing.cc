@@ -248,10 +248,11 @@ Result<double> Experiment::measure(const Contender& contender) {
   if (counters.in.value() == capture_.size() && served == capture_.size() &&
       counters.refused.value() == 0)
     return run->ns_per_packet;
-  return std::unexpected(Error{fmt::format(
-      "{}, {} workers: received {} packets and served {} of {}, refused {}: all must be served",
-      contender.ageing, contender.workers, counters.in.value(), served, capture_.size(),
-      counters.refused.value())});
+  return std::unexpected(
+      Error{fmt::format("{}, {} workers: received {} packets and served {} of {}, refused {}: all "
+                        "must be served, none refused",
+                        contender.ageing, contender.workers, counters.in.value(), served,
+                        capture_.size(), counters.refused.value())});
 }
 
 }  // namespace

@@ -5,9 +5,8 @@
 // the same connections become idle. Each repetition runs `none` and all other contenders in turn.
 // The cost of ageing is the difference to `none` with as many workers in the same repetition:
 // everything that ageing adds to a packet's way, its effect on caches included. Conversations last
-// a quarter of the timeout at most,
-// so that hardly any connection expires between two of its packets: the cost of opening it again
-// would not be the ageing scheme's.
+// a quarter of the timeout at most, so that hardly any connection expires between two of its
+// packets: the cost of opening an expired connection again would not be the ageing scheme's.
 #pragma once
 
 #include <cstdint>
@@ -44,15 +43,17 @@ struct AgeingResult {
   Spread live;  ///< live connections, sampled over the run
   Spread mpps;  ///< all workers together
   Spread ns_per_packet;
-  Spread ageing_ns_per_packet;  ///< difference to `none` in the same repetition
+  /// `ns_per_packet` less that of `none`, with as many workers in the same repetition.
+  Spread ageing_ns_per_packet;
   /// 95 % confidence interval of the median of `ageing_ns_per_packet` (`confidence_of`). With fewer
   /// than six repetitions it is their whole range.
   Spread confidence;
   Percentiles burst_us;
-  /// Live connections beyond the number with exact timeouts, as a share of that number; of averages
-  /// over the run, and 0 if there are fewer.
+  /// Excess of the average number of live connections over the average with exact timeouts, as a
+  /// share of that average; 0 if there is no excess.
   double kept_too_long = 0;
-  /// Connections opened beyond the number with exact timeouts: so many had expired too soon.
+  /// Opened connections less those that exact timeouts would have opened, at least 0: that many
+  /// expired too soon and were opened again. From the last repetition.
   std::uint64_t ended_too_soon = 0;
   std::uint64_t timed_out = 0;
   Pages pages = Pages::huge;
@@ -65,7 +66,8 @@ struct AgeingReport {
   bool complete = false;  ///< false: `progress` ended the measurement
 };
 
-/// Measures every contender. Errors (failed): no memory, or workers that do not serve every packet.
+/// Measures every contender. Errors (failed): no memory, no thread, or workers that do not serve
+/// every packet.
 Result<AgeingReport> run_ageing(const AgeingOptions& options, const Progress& progress);
 
 }  // namespace millrace::bench

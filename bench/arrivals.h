@@ -14,7 +14,7 @@ namespace millrace::bench {
 /// finds no room is lost.
 class ArrivalQueue {
  public:
-  /// `room` must be 1 or more.
+  /// `offered`: packets that arrive in all. `room`: packets that may wait, 1 or more.
   ArrivalQueue(std::uint64_t offered, double ns_each, unsigned room)
       : offered_(offered), ns_each_(ns_each), room_(room), runs_(room) {}
 

@@ -47,12 +47,14 @@ class Contender {
   virtual std::size_t find(std::span<const K> keys, unsigned burst) = 0;
   /// Finds each key's connection and updates its record. Returns how many were found.
   virtual std::size_t touch(std::span<const K> keys, unsigned burst) = 0;
-  /// Inserts the keys. Returns how many were inserted: the rest were present, or there was no room.
+  /// Inserts the keys. Returns how many were inserted: the other keys were present, or found no
+  /// room.
   virtual std::size_t insert(std::span<const K> keys, unsigned burst) = 0;
   /// Erases the keys. Returns how many were erased.
   virtual std::size_t erase(std::span<const K> keys, unsigned burst) = 0;
-  /// Erases a burst of 32 and inserts one, in turn; both spans have the same length. Returns the
-  /// number of live keys that follows from the table's results.
+  /// Erases a burst of 32 keys of `leaving` and inserts one of `coming`, in turn; both spans have
+  /// the same length. Returns the number of live keys, computed from the results of the table's
+  /// operations.
   virtual std::size_t churn(std::span<const K> leaving, std::span<const K> coming) = 0;
   /// Runs the mix. Returns how many keys were touched and how many inserted.
   virtual std::pair<std::size_t, std::size_t> mix(const Mix<K>& mix) = 0;
@@ -60,7 +62,8 @@ class Contender {
   /// untimed. Returns the nanoseconds of each insertion, without the cost of reading the clock.
   virtual std::vector<float> insertion_ns(std::span<const K> coming,
                                           std::span<const K> leaving) = 0;
-  /// Returns the ids of the keys, in the order of the keys.
+  /// Returns the ids of the keys, in the order of the keys; `ConnId::none` for a key that is not
+  /// found.
   virtual std::vector<ConnId> ids(std::span<const K> keys) = 0;
   /// Returns the key in the id's record.
   virtual const K& key(ConnId id) const = 0;

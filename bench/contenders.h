@@ -12,8 +12,8 @@ namespace millrace::bench {
 template <template <class> class T>
 using PeerTable = TableScheme<T>;
 
-// One line a table, as in conntrack/schemes.h. CMakeLists.txt has their number (`peers`). The build
-// leaves out the last table if Boost is too old.
+// One line a table, as in conntrack/schemes.h. CMakeLists.txt has the number of these tables
+// (`peers`). The build leaves out the last table if Boost is too old.
 using PeerTables = SchemeList<  //
 #ifdef MILLRACE_BOOST_FLAT
     PeerTable<Libcuckoo>,  //

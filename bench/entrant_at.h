@@ -1,5 +1,5 @@
-// Makes the entrant at one place of the list of contenders. Each is compiled as a source of its
-// own.
+// Makes the entrant at one place of the list of contenders. Each entrant is compiled as a source of
+// its own.
 #pragma once
 
 #include <cstddef>

@@ -23,8 +23,9 @@
 
 namespace millrace::bench {
 
-/// Moves shards drawn at random without a pause, from `start` to `stop`. A worker calls `step`
-/// between two bursts: a thread of its own would take time from the workers' cores.
+/// Moves shards, drawn at random, one after another without a pause, from `start` to `stop`. A
+/// worker calls `step` between two bursts: a thread of its own would take time from the workers'
+/// cores.
 class Mover {
  public:
   using Clock = std::chrono::steady_clock;
@@ -59,9 +60,9 @@ class Mover {
   }
   /// Returns the shard that is moving, or `kNone`. Any thread may call it.
   unsigned moving() const { return moving_.load(std::memory_order_relaxed); }
-  /// True if no shard moves any more after `stop`; then `took_ms` may be read.
+  /// True if no shard moves: before `start`, or once the last move after `stop` has ended.
   bool is_at_rest() const { return is_at_rest_.load(std::memory_order_acquire); }
-  /// Returns the duration of each move, in ms.
+  /// Returns the duration of each move, in ms. Must be called only while `is_at_rest()`.
   const std::vector<float>& took_ms() const { return took_ms_; }
 
  private:

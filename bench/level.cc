@@ -230,7 +230,7 @@ void Run::stop_moving() {
 
 void Run::offer(double mpps) {
   pacing_.set_ns_each(mpps > 0 ? 1000 / mpps : 0);
-  // Gives the workers time to serve the packets that arrived before.
+  // Gives the workers time to serve the packets that arrived at the previous rate.
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
 }
 

@@ -6,9 +6,10 @@
 // the packets in a queue belongs to other workers, and passes through rings. Packets are served
 // over and over, as fast as workers receive them; a port receives no more while 256 of its packets
 // are on their way, so that no ring runs full. Latency is measured at a constant rate, a share of
-// the throughput: a closed loop would wait for itself.
+// the throughput: otherwise packets would arrive only as fast as workers receive them, and would
+// hardly wait.
 //
-// The loads of many workers are simulated besides (level_simulation.h).
+// The loads of many workers are also simulated (level_simulation.h).
 #pragma once
 
 #include <array>
@@ -44,7 +45,8 @@ struct LevelOptions : Settings {
   double seconds = 1;  ///< length of each case's measurement in a repetition
   /// Rate at which latency is measured, as a share of the workers' throughput with an even load.
   double offered = 0.3;
-  SimulationOptions simulation;  ///< its `seed` and `shards` are replaced by the ones above
+  /// Options of the simulation; its `seed` and `shards` are replaced by those of `LevelOptions`.
+  SimulationOptions simulation;
 };
 
 struct LevelResult {
@@ -90,9 +92,9 @@ struct LevelReport {
   bool complete = false;  ///< false: `progress` ended the measurement
 };
 
-/// Measures all cases, then simulates many workers. Errors (failed): no memory; packets that were
-/// not all received twice in ten minutes; a packet that was dropped; or a connection that was not
-/// opened once and kept.
+/// Measures all cases, then simulates many workers. Errors (failed): no memory or no thread;
+/// packets that were not all received twice in ten minutes; a packet that was dropped; or a
+/// connection that was not opened exactly once and kept.
 Result<LevelReport> run_level(const LevelOptions& options, const Progress& progress);
 
 }  // namespace millrace::bench

@@ -24,7 +24,7 @@ constexpr unsigned kSeconds = 30;
 constexpr unsigned kSettled = 10;
 constexpr std::uint64_t kPacketsAConnection = 20;
 
-/// Steers no packet: neither end is rewritten, as without a configured service.
+/// Chooses neither end of a packet to be hashed, as without a configured service.
 class NoSteering final : public Steering {
  public:
   Steered steer(std::span<const KeyV4>) const override { return {}; }

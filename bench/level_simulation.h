@@ -44,7 +44,7 @@ struct ScalingResult {
   unsigned second = 0;
   double load = 0;      ///< at the second's beginning, in capacities of one worker
   unsigned in_use = 0;  ///< workers that have shards in the second's last step
-  double lost = 0;      ///< share of packets lost, mean of the second's steps
+  double lost = 0;      ///< share of the packets that are lost: mean of the second's steps
   unsigned moves = 0;
 };
 

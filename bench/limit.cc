@@ -20,7 +20,7 @@ constexpr int kToWrite = 4;
 constexpr std::array kKinds{3, 2, 0, kToWrite};
 constexpr std::array<std::size_t, 4> kDistances{12, 24, 48, 96};
 
-/// Lines of one memory, found by random numbers.
+/// The cache lines of a block of memory; a random number picks one.
 class Lines {
  public:
   Lines(const Memory& memory, std::size_t bytes)
@@ -60,7 +60,7 @@ std::uint64_t use(const Lines& lines, std::uint64_t random) {
 
 template <Access kIndex, Access kRecords, int kKind>
 double run(const Lines& index, const Lines& records, std::size_t distance) {
-  // Each run draws new lines, so that no cache has its lines from the last run.
+  // Each run draws new lines, so that no cache has its lines from the previous run.
   static std::uint64_t base = 0;
   const std::uint64_t first = base += 2 * kFetches;
   std::uint64_t sum = 0;
@@ -144,7 +144,7 @@ double Limit::dependent_ns(std::size_t record_bytes) const {
   std::uint64_t at = 1;
   const auto start = SteadyClock::now();
   for (std::size_t i = 0; i < kSteps; ++i) {
-    // Makes the next address depend on the word.
+    // Makes the next address depend on the word that is read.
     at = scattered(i + (use<Access::read>(lines, at) & 1));
   }
   const auto end = SteadyClock::now();

@@ -27,7 +27,7 @@ struct Fetches {
 };
 
 /// Returns the kind of pages on which memory lies that reports `obtained` and whose largest piece
-/// has `largest_bytes`. A piece smaller than a huge page reports huge pages, but lies on small
+/// has `largest_bytes`. A piece smaller than a huge page may report huge pages, but lies on small
 /// ones.
 Pages pages_under(std::size_t largest_bytes, Pages obtained);
 
@@ -39,7 +39,8 @@ class Limit {
 
   /// Returns nanoseconds for one access to each memory, with many accesses in flight.
   double independent_ns(const Fetches& fetches) const;
-  /// Returns nanoseconds for one line of the records if its address depends on the line before.
+  /// Returns nanoseconds for one line of the records if its address depends on the content of the
+  /// previous line.
   double dependent_ns(std::size_t record_bytes) const;
   /// Returns the kind of pages on which the two memories lie; the worse kind if they differ.
   Pages pages() const;

@@ -55,7 +55,7 @@ struct LinesResult {
   double lines_p99 = 0;
   double lines_max = 0;
   double head_lines_mean = 0;
-  double prefetched_only_mean = 0;  ///< lines that were prefetched and not touched
+  double prefetched_only_mean = 0;  ///< lines of an operation that were prefetched and not touched
   double instructions_mean = 0;
   std::size_t undecoded = 0;  ///< instructions with an unknown memory operand
   std::size_t cut = 0;        ///< operations that were too long to be stepped to their end
@@ -68,9 +68,9 @@ struct LinesReport {
 };
 
 /// Measures every table. From then on `malloc` maps large pieces in this process. Errors: usage if
-/// no table promises any of the loads, or if `operations` is not below a quarter of the entries;
-/// failed if single-stepping does not work (see `Stepper`), no table can be made, memory is short,
-/// or a table's results differ from the reference's.
+/// no table promises any of the loads and `at_maximum` is false, or if `operations` is not below a
+/// quarter of the entries; failed if single-stepping does not work (see `Stepper`), no table can be
+/// made, memory is short, or a table's results differ from the reference's.
 Result<LinesReport> run_lines(const LinesOptions& options, const Progress& progress);
 
 }  // namespace millrace::bench

@@ -3,11 +3,11 @@
 //
 // First, connections are established up to four fifths of the capacity, or fewer if fewer are
 // offered in all. Then their packets go on in both directions while the other connections begin,
-// evenly between these packets: nine in ten are SYNs with a forged source address, one in ten is
-// from a client that completes its handshake and sends a request. A worker's port makes the packets
-// of the worker's clients and judges what the worker's line sends (overload_port.h); the port's own
-// time is not counted. To show what overload costs, the same connections also pass tables with room
-// for all of them, in the same repetition.
+// evenly between these packets. Nine in ten of the other connections are SYNs with a forged source
+// address, one in ten is from a client that completes its handshake and sends a request. A worker's
+// port makes the packets of the worker's clients and judges what the worker's line sends
+// (overload_port.h); the port's own time is not counted. To show what overload costs, the same
+// connections also pass tables with room for all of them, in the same repetition.
 //
 // Each worker has a table of its own, for the clients that the default spread assigns to the
 // worker. With several workers the numbers of clients are unequal: if the tables are exactly equal
@@ -56,14 +56,15 @@ struct PolicyResult {
   double established_goodput = 0;
   std::uint64_t misdirected = 0;  ///< packets sent to or from a wrong address
   std::uint64_t begun = 0;        ///< new connections of genuine clients: a tenth of the new ones
-  /// Share of `begun` with all packets sent, to one backend; 1 if no connection began.
+  /// Share of `begun` whose packets were all sent with the right address; 1 if no connection began.
   double new_served = 0;
-  double new_refused = 0;  ///< share of new connections, forged too, that got no entry
+  double new_refused = 0;  ///< share of new connections, forged ones included, that got no entry
   /// Share of the packets due that were sent with the right address. Packets are due on established
   /// connections and on the new connections of genuine clients, from both ends.
   double goodput = 0;
   /// Connections that got entries and began before the first one that found a table full, as a
-  /// share of the capacity; assumes that all workers are equally fast. None: each found room.
+  /// share of the capacity; assumes that all workers are equally fast. None: each connection found
+  /// room.
   std::optional<double> first_refused_load;
   Spread mpps;             ///< all workers together
   Spread ns_per_packet;    ///< all packets, on one core
@@ -72,7 +73,8 @@ struct PolicyResult {
   std::uint64_t evicted = 0;
   std::uint64_t refused = 0;        ///< packets that got no entry because the table was full
   std::uint64_t refused_early = 0;  ///< part of `refused`: the table was below its capacity
-  std::uint64_t over_budget = 0;    ///< packets that got no entry: too many are half open
+  /// Packets that got no entry because too many connections were half open.
+  std::uint64_t over_budget = 0;
 };
 
 struct OverloadReport {
@@ -82,9 +84,9 @@ struct OverloadReport {
 
 /// Returns the policies: the values that the configuration key `when_full` may have.
 std::vector<std::string> overload_policies();
-/// Returns the ways in which several workers divide the capacity. `room`: each gets so much more
-/// than an equal part, as in `Workers`, that all together hold the capacity although their numbers
-/// of clients are unequal. `even`: exactly equal parts.
+/// Returns the ways in which several workers divide the capacity. `room`: each worker gets so much
+/// more than an equal part, as in `Workers`, that all together hold the capacity although their
+/// numbers of clients are unequal. `even`: exactly equal parts.
 std::vector<std::string> overload_divisions();
 
 /// Measures every contender. Errors (failed): no memory, or a thread could not be started.

@@ -16,7 +16,7 @@ constexpr std::uint16_t kPort = 80;
 // begins then.
 constexpr unsigned kPacketsEstablished = 4;
 constexpr unsigned kPacketsNew = 5;
-constexpr unsigned kLater = 256;  // moments from the sending of a packet to the client's next one
+constexpr unsigned kLater = 256;  // moments from a sent packet to its connection's next one
 
 // Addresses as in src/traffic. The first server's address is the service's; the next ones are the
 // backends'.

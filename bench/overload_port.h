@@ -54,15 +54,15 @@ struct Judgement {
   std::uint64_t packets = 0;  ///< all packets of clients and backends
   std::uint64_t misdirected = 0;
   // `due`: packets that the established clients (or all genuine clients) and their backends have to
-  // send. Packets that were not even made, because an earlier one of their connection was lost or
-  // misdirected, count, too. `good`: due packets that the line sent with the right address.
+  // send. Packets that were not even made, because an earlier packet of their connection was lost
+  // or misdirected, count, too. `good`: due packets that the line sent with the right address.
   std::uint64_t established_due = 0;
   std::uint64_t established_good = 0;
   std::uint64_t genuine_due = 0;
   std::uint64_t genuine_good = 0;
   // Clients that began in `Act::overload`.
   std::uint64_t others = 0;
-  std::uint64_t without_entry = 0;  ///< all clients that never got an entry
+  std::uint64_t without_entry = 0;  ///< clients, forged ones included, that never got an entry
   std::uint64_t clients = 0;        ///< genuine clients
   std::uint64_t served = 0;         ///< genuine clients without a lost or misdirected packet
   std::optional<std::uint64_t> first_refused;  ///< number of the first client that found no room

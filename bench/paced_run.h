@@ -12,7 +12,7 @@
 namespace millrace::bench {
 
 struct OfferedLoad {
-  double mpps = 1;  ///< for all workers together; each gets a rate in proportion to its part
+  double mpps = 1;  ///< for all workers together; each worker gets a rate in proportion to its part
   double seconds = 1;
   unsigned queue = 1024;  ///< packets that may wait for a worker
   unsigned burst = 32;

@@ -1,5 +1,5 @@
 // Sets the rate at which packets arrive at the ports of running workers, and the slice under which
-// their latency is recorded.
+// the packets' latency is recorded.
 #pragma once
 
 #include <atomic>
@@ -41,7 +41,7 @@ class Pacing {
   std::atomic<unsigned> slice_ = kNone;
 };
 
-/// The times of packets from their arrival until they were sent.
+/// Times of packets from arrival to send: their distribution and mean.
 class Latency {
  public:
   void add(double ns) {

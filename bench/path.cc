@@ -155,7 +155,7 @@ Result<StagedLine> make_staged(const LineConfig& config, Function& function) {
   return StagedLine{};
 }
 
-/// All contenders of one measurement. They are timed once each connection is open and has had its
+/// All contenders of one measurement. They are timed after each connection was opened and had its
 /// second packet.
 class Contest {
  public:
@@ -292,8 +292,8 @@ Result<void> Contest::warm() {
 }
 
 /// Checks that every contender, except the line that measures its stages, has handled every packet,
-/// that the two contenders that track have the same number of connections, and that the stateless
-/// one forwarded every packet.
+/// that the two contenders with a table have equally many connections, and that the stateless one
+/// forwarded every packet.
 Result<void> Contest::compare(std::uint64_t passes) const {
   const std::uint64_t packets = passes * capture_.size();
   const std::uint64_t tracked = packets_with(Verdict::tracked, *whole_);
@@ -303,9 +303,9 @@ Result<void> Contest::compare(std::uint64_t passes) const {
       stateless != packets || stateless_->counters().out.value() != packets ||
       touch_->live() != live) {
     return std::unexpected(Error{fmt::format(
-        "the contenders' counts differ: of {} packets, which each contender must handle, {} were "
-        "parsed, {} touched, {} tracked, {} served stateless; of connections, which must be as "
-        "many for both, the touch has {} and the tracking line {}",
+        "the contenders' counts differ: of {} packets {} were parsed, {} touched, {} tracked, {} "
+        "served stateless: each number must be that of all packets; the touch has {} connections, "
+        "the tracking line {}: these must be equal",
         packets, parse_.keys, touch_->touched(), tracked, stateless, touch_->live(), live)});
   }
   return {};

@@ -60,7 +60,7 @@ class Stopwatch {
   std::uint64_t waited_ = detail::Waiting::sum_ns();
 };
 
-/// Does a reader's work on the line's core, and measures each part of it.
+/// Does a reader's work on the line's core, and measures each part of that work.
 class ReadingPort final : public Port {
  public:
   struct Ticks {
@@ -116,10 +116,10 @@ Burst* next_of(BurstRing& ring) {
   }
 }
 
-/// Passes `count` bursts through a ring and back through another, as in a pipeline, without writing
-/// to them. Returns the time of one end, with an enqueue and a dequeue for each burst, without
-/// waiting for the other end. Each end has a thread; on a single processor one thread does the work
-/// of both.
+/// Passes `count` bursts through a ring and back through another ring, as in a pipeline, without
+/// writing to the bursts. Returns the time of one end, with an enqueue and a dequeue for each
+/// burst, without waiting for the other end. Each end has a thread; on a single processor one
+/// thread does the work of both ends.
 Result<Lap> pass_bursts(unsigned count) {
   auto there = BurstRing::create(ParsedPort::kBursts);
   if (!there) return std::unexpected(there.error());
@@ -263,8 +263,8 @@ Result<Workers> Experiment::make_workers(unsigned count) {
   return workers;
 }
 
-/// Measures the parts of a packet's way, with a worker that reads for itself. The time that is left
-/// after reading is that of `Part::serve`.
+/// Measures the parts of a packet's way, except the ring, with a worker that reads for itself.
+/// `Part::serve` is the whole time less receive, parse and spread.
 Result<double> Experiment::measure_parts() {
   auto workers = make_workers(1);
   if (!workers) return std::unexpected(workers.error());

@@ -30,8 +30,9 @@ inline constexpr unsigned kMostWorkersUnasked = 8;
 
 inline constexpr std::string_view kRunToCompletion = "run-to-completion";
 inline constexpr std::string_view kPipeline = "pipeline";
-/// A reader that also spreads packets among workers, as DHash's does. millrace's reader does not:
-/// the capture is spread when it is loaded, as by a NIC. This model is predicted only.
+/// The model of a reader that also spreads packets among workers, as DHash's does. The measured
+/// reader does not: the capture has been divided among the workers before, as by a NIC. This model
+/// is predicted only.
 inline constexpr std::string_view kSpreadingPipeline = "pipeline+spread";
 
 /// A part of a packet's way on one core, with the cost of reading the clock.

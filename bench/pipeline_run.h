@@ -46,7 +46,8 @@ class BurstRing {
   PointerRing ring_;
 };
 
-/// A worker's end of the pipeline.
+/// The port of a worker in the pipeline, with the rings of bursts between the reading thread and
+/// the worker.
 class ParsedPort final : public Port {
  public:
   /// Bursts that may wait for the worker.
@@ -59,7 +60,8 @@ class ParsedPort final : public Port {
   // For the worker.
   LinkType link_type() const override { return source_->link_type(); }
   bool receives_parsed() const override { return true; }
-  /// Returns an empty burst while no parsed burst is ready.
+  /// Gives the next parsed burst. If none is ready, gives an empty burst, after a wait if the
+  /// worker holds no burst. Returns false after the last burst.
   bool receive(Burst& burst) override;
   void send(const Burst& burst, std::uint64_t forward) override;
   void finish() override;

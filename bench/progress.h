@@ -19,7 +19,8 @@ struct Step {
   operator std::string_view() const { return what; }
 };
 
-/// Two functions of a benchmark's caller. They are called on the benchmark's own thread.
+/// Two functions of a benchmark's caller. Both functions are called on the thread that runs the
+/// benchmark.
 class Progress {
  public:
   /// Receives the next step. Returns false if the benchmark shall end before that step.

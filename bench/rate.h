@@ -7,8 +7,8 @@
 // among packets of established ones. The traffic here is alike: connections take turns, the worst
 // case for caches, and of each thousand packets one begins a connection and another ends one; at 10
 // million packets a second that makes 10,000 new connections a second. The same few connections
-// begin again and again, and each replaces its former entry when it begins anew. The table's load
-// therefore stays constant, and tables under a lock have a writer.
+// begin again and again, and each replaces its previous entry when it begins again. The table's
+// load therefore stays constant, and tables under a lock have a writer.
 #pragma once
 
 #include <array>
@@ -51,12 +51,13 @@ struct RateResult {
   std::uint64_t offered = 0;  ///< packets; this and the next five are sums of all repetitions
   std::uint64_t forwarded = 0;
   std::uint64_t lost = 0;
-  std::uint64_t opened = 0;   ///< connections
-  std::uint64_t refused = 0;  ///< new connections that found no room, and are served without entry
-  LatencyBins latency;        ///< from arrival to send, of forwarded packets
-  Spread mpps;                ///< forwarded by all workers together
-  Spread gbps;                ///< `mpps` in Gbit/s on the wire, without preamble, checksum and gap
-  Spread lost_share;          ///< share of the offered packets
+  std::uint64_t opened = 0;  ///< connections
+  /// New connections that found no room, and are served without an entry.
+  std::uint64_t refused = 0;
+  LatencyBins latency;  ///< from arrival to send, of forwarded packets
+  Spread mpps;          ///< forwarded by all workers together
+  Spread gbps;          ///< `mpps` in Gbit/s on the wire, without preamble, checksum and gap
+  Spread lost_share;    ///< share of the offered packets
   /// Latency percentiles (`kPercents`) of a run's forwarded packets. `LatencyBins::kBeyond` means
   /// that time or more.
   std::array<Spread, RateOptions::kPercents.size()> latency_us;

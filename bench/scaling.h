@@ -47,7 +47,8 @@ struct ScalingResult {
   Spread mpps;                ///< all workers together
   Spread ns_per_packet;       ///< on one core
   double waiting = 0;         ///< share of the workers' time spent waiting for each other; median
-  Percentiles latency_us;     ///< time of a burst from receive to send, all workers'
+  /// Percentiles of the time of a burst from receive to send, over all workers.
+  Percentiles latency_us;
   Pages pages = Pages::huge;
 };
 

@@ -1,5 +1,5 @@
-// The question: how many lookups a second does one core do, or do several cores that share the
-// sessions, with a given number of sessions whose packets are as far apart as possible?
+// The question: how many lookups a second does one core do, or do several cores among which the
+// sessions are divided, if the packets of each session are as far apart as possible?
 //
 // This repeats the DHash paper's measurement (docs/dhash.md): between two packets of one session
 // comes one packet of every other session of the same core. Each core has its own table, made and

@@ -1,6 +1,6 @@
 // Workers that are computed, not run: they have shards and a capacity. The code that also levels
 // running workers decides which shard moves where and how many workers are needed (shard/level.h).
-// No threads, no clock; one thread uses it.
+// There are neither threads nor a clock; one thread uses each object.
 //
 // Time advances in steps, of one interval of levelling each. A worker serves up to its capacity in
 // a step and loses the rest: it has no queue. Shards move one after another, `Plan::moves_a_step`
@@ -25,8 +25,8 @@ namespace millrace::bench {
 double imbalance_percent(std::span<const double> loads);
 
 /// Returns the load `seconds` after the beginning, as a share of the peak load, 0.1 to 1: the load
-/// grows for 15 s and falls from 30 s to 60 s, as a sine. This is the curve of RSS++'s experiment
-/// in scaling (`sfnt` in common.testie).
+/// rises for 15 s, stays at the peak until 30 s, and falls until 60 s; it rises and falls along a
+/// quarter of a sine. This is the curve of RSS++'s experiment in scaling (`sfnt` in common.testie).
 double load_at(double seconds);
 
 /// How shards move.
@@ -48,7 +48,7 @@ class SimulatedWorkers {
   };
   struct Step {
     std::vector<double> loads;  ///< packets that arrived for each worker
-    double lost = 0;            ///< packets beyond the workers' capacities
+    double lost = 0;            ///< packets beyond the capacities of their workers
     unsigned in_use = 0;        ///< workers that had a shard
     unsigned moves = 0;         ///< moves at the end of the step
   };

@@ -23,8 +23,8 @@ constexpr greg_t kTrapFlag = 0x100;
 constexpr greg_t kDirectionFlag = 0x400;
 constexpr auto kRepeats = ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE | ZYDIS_ATTRIB_HAS_REPNE;
 
-/// A set of lines, in the order in which they were added. Allocates no memory after its creation,
-/// because the signal handler adds lines.
+/// A set of cache lines, in the order in which they were added. Allocates no memory after its
+/// creation, because the signal handler adds lines.
 class LineSet {
  public:
   explicit LineSet(std::size_t most) : slots_(std::bit_ceil(2 * most)) { lines_.reserve(most); }
@@ -142,7 +142,7 @@ std::optional<std::uint64_t> address_of(const ZydisDecodedInstruction& instructi
   if (operand.type != ZYDIS_MEMOP_TYPE_MEM) return std::nullopt;
   std::uint64_t address =
       operand.disp.has_displacement ? static_cast<std::uint64_t>(operand.disp.value) : 0;
-  if (operand.base == ZYDIS_REGISTER_RIP) {  // holds the address of the next instruction
+  if (operand.base == ZYDIS_REGISTER_RIP) {  // RIP holds the address of the next instruction
     return address + static_cast<std::uint64_t>(registers[REG_RIP]) + instruction.length;
   }
   const auto base = value_of(operand.base, registers);

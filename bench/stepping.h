@@ -27,7 +27,7 @@ inline constexpr std::size_t kLineBytes = 64;
 /// The result of one run. A line is its address divided by `kLineBytes`; each list has a line once.
 struct Footprint {
   std::vector<std::uint64_t> touched;     ///< read or written
-  std::vector<std::uint64_t> prefetched;  ///< touched or not
+  std::vector<std::uint64_t> prefetched;  ///< also lines that were touched
   std::size_t instructions = 0;           ///< a repeated string instruction is one
   std::size_t undecoded = 0;              ///< instructions with an unknown memory operand
   bool cut = false;                       ///< the rest of the run was not stepped
@@ -35,8 +35,8 @@ struct Footprint {
 
 class Stepper {
  public:
-  /// Limits of a run: beyond them it is not stepped. Each repetition of a string instruction counts
-  /// towards the limit of instructions.
+  /// Limits of a run: beyond the limits the run is not stepped. Each repetition of a string
+  /// instruction counts towards the limit of instructions.
   static constexpr std::size_t kMostInstructions = std::size_t{1} << 16;
   static constexpr std::size_t kMostLines = std::size_t{1} << 16;
 

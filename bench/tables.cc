@@ -136,7 +136,7 @@ Result<bool> Experiment<K>::run() {
       if (auto whole = trial.run(phase); !whole || !*whole) return whole;
       steps_.seen(last_touch_ns(samples_[i]));
     }
-    if (!steps_.phase("then the machine")) return false;
+    if (!steps_.phase("then the machine's limit")) return false;
     if (auto ok = measure_limits(); !ok) return std::unexpected(ok.error());
   }
   return true;
@@ -241,7 +241,7 @@ Result<bool> measure_group(const TablesPlan& plan, const TablesGroup& group, Ste
                            TablesResult& result) {
   const unsigned bits = group.at.bits;
   if (result.limits.empty() || result.limits.back().bits != bits) {
-    if (!steps.next(fmt::format("2^{} slots: the machine", bits))) return false;
+    if (!steps.next(fmt::format("2^{} slots: the machine's limit", bits))) return false;
     if (auto ok = measure_machine(plan.options, bits, result); !ok)
       return std::unexpected(ok.error());
   }

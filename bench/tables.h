@@ -1,7 +1,7 @@
 // The question: how fast is each table, and how far is it from the machine's limit?
 //
 // One process, one core. Tables are measured in turn. Each repetition makes and fills its tables
-// anew, so that they lie on other pages than in the repetition before. A table of 2^n slots is
+// anew, so that they lie on other pages than in the previous repetition. A table of 2^n slots is
 // filled to a load, then churned until every entry has been replaced, in random order; after that
 // the other operations are measured.
 #pragma once
@@ -55,11 +55,12 @@ struct TableResult {
   unsigned key_bytes = 0;
   unsigned bits = 0;
   std::size_t live = 0;
-  bool at_maximum = false;     ///< measured at the load that this table promises
-  double load = 0;             ///< live / 2^bits; for `fill`, the load at its end
-  std::string_view operation;  ///< touch, hit, miss, insert, delete, mix; fill: from empty
+  bool at_maximum = false;  ///< measured at the load that this table promises
+  double load = 0;          ///< live / 2^bits; for `fill`, the load after filling
+  /// Touch, hit, miss, insert, delete, mix; fill: insert into the empty table.
+  std::string_view operation;
   unsigned burst = 0;          ///< keys a burst
-  Spread ns;                   ///< an operation
+  Spread ns;                   ///< time of an operation
   double limit_ns = 0;         ///< least time of the fetches that the operation cannot avoid
   double bytes_per_entry = 0;  ///< the table's whole memory, for each live entry
   double index_per_entry = 0;  ///< `bytes_per_entry` without the records
@@ -82,10 +83,11 @@ struct OverloadResult {
   unsigned key_bytes = 0;
   unsigned bits = 0;
   std::size_t promised = 0;
-  std::size_t offered = 0;         ///< insertions beyond the promised capacity, in all repetitions
-  std::size_t refused_below = 0;   ///< refused up to the promised capacity, churn included
-  std::size_t refused_beyond = 0;  ///< refused beyond the promised capacity
-  Spread ns;                       ///< an insertion beyond the promised capacity
+  std::size_t offered = 0;  ///< insertions beyond the promised capacity, in all repetitions
+  /// Insertions refused up to the promised capacity, churn included.
+  std::size_t refused_below = 0;
+  std::size_t refused_beyond = 0;  ///< insertions refused beyond the promised capacity
+  Spread ns;                       ///< time of an insertion beyond the promised capacity
 };
 
 /// The machine's limit, for memory of the sizes that `race` would have.
@@ -94,7 +96,7 @@ struct MachineLimit {
   Pages pages = Pages::huge;
   std::size_t index_bytes = 0;
   std::size_t record_bytes = 0;
-  Spread dependent_ns;    ///< read a line of the records; its address depends on the line before
+  Spread dependent_ns;    ///< read a line of the records; its address depends on the previous line
   Spread one_read_ns;     ///< read a line of the records
   Spread one_update_ns;   ///< update a line of the records
   Spread two_read_ns;     ///< read a line of the index and one of the records

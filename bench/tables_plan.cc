@@ -11,7 +11,7 @@ namespace millrace::bench {
 namespace {
 
 /// Returns the wanted tables that can be made here. Adds a line to `left_out` for each reason why
-/// some cannot, with the names of these tables.
+/// some tables cannot be made, with the names of these tables.
 std::vector<const Entrant*> able(const TablesOptions& options, std::vector<std::string>& left_out) {
   std::vector<const Entrant*> all;
   std::map<std::string, std::vector<std::string_view>> unable;  // by reason

@@ -34,7 +34,7 @@ inline std::uint64_t served_by(const WorkerCounters& counters) {
   return of(Verdict::tracked) + of(Verdict::stateless);
 }
 
-/// Called on a worker's thread with each burst with packets that the worker has received.
+/// Called on a worker's thread with each burst that the worker has received, empty bursts left out.
 using OnBurst = std::function<void(unsigned worker, const Burst& burst)>;
 
 /// Returns each worker's part of the capture, under the default spread. Errors (failed): no memory.

@@ -18,9 +18,9 @@ struct TraceProfile {
   std::uint64_t connections_v4 = 0;
   std::uint64_t connections_v6 = 0;
   double begun_a_second = 0;  ///< connections that begin in a second, on average
-  /// Reuse distance: the number of other connections with packets since the last packet of the same
-  /// connection, over packets that are not their connection's first. Median and 90th percentile. A
-  /// cache must hold that many connections to still hold the packet's own one.
+  /// Reuse distance: the number of other connections with packets since the previous packet of the
+  /// same connection, over packets that are not their connection's first. Median and 90th
+  /// percentile. A cache must hold that many connections to still hold the packet's own one.
   std::uint64_t reuse_median = 0;
   std::uint64_t reuse_90 = 0;
   // Shares of the packets that belong to a connection:

@@ -42,7 +42,7 @@ TEST(TraceProfile, CountsWhatATableFeels) {
   EXPECT_DOUBLE_EQ(profile->begun_a_second, 600);
   EXPECT_DOUBLE_EQ(profile->first_packets, 0.5);
   EXPECT_DOUBLE_EQ(profile->busiest, 0.5);
-  EXPECT_EQ(profile->reuse_median, 2U) << "of 0, 2 and 2";
+  EXPECT_EQ(profile->reuse_median, 2U) << "the median of 0, 2 and 2";
 }
 
 TEST(TraceProfile, KnowsAnEmptyCapture) {

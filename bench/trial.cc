@@ -29,10 +29,10 @@ Result<bool> Trial<K>::run(const Progress& progress) {
     Result<void> (Trial::*go)();
   };
   for (const Phase& phase :
-       {Phase{"filling", &Trial::fill}, Phase{"checking answers", &Trial::check_answers},
+       {Phase{"filling", &Trial::fill}, Phase{"checking results", &Trial::check_answers},
         Phase{"look-ups", &Trial::time_lookups}, Phase{"changes", &Trial::time_changes},
         Phase{"mix", &Trial::time_mix}, Phase{"insertions", &Trial::time_single_insertions},
-        Phase{"checking", &Trial::look_inside},
+        Phase{"checking invariants", &Trial::look_inside},
         Phase{"past the promised capacity", &Trial::time_past_the_promise}}) {
     if (!progress(phase.name)) return false;
     if (auto ok = (this->*phase.go)(); !ok) return std::unexpected(ok.error());

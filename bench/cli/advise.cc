@@ -40,7 +40,8 @@ struct AdviseCommand : BenchCommand {
   Result<Capture> load(const std::string& path);
   bench::Progress progress_of(LiveTable& live) const;
   int advise();
-  /// Returns the exit status after `finish`: `kUnreadable` if a capture was not read whole.
+  /// Returns `finished`, the exit status that `finish` returned; `kUnreadable` instead of `kDone`
+  /// if a capture was not read whole.
   int status_of(int finished) const { return finished == kDone && lost ? kUnreadable : finished; }
 
   bool lost = false;  ///< a capture could not be read whole
@@ -59,14 +60,14 @@ bool is_as_fast(const Tried& one, const Tried& best) {
 }
 
 /// Returns why a combination was not chosen, from measurements only: time, waiting, memory, and the
-/// schemes in which it differs from the best.
+/// schemes in which the combination differs from the best.
 std::string why_not(const Tried& one, const Tried& best) {
   if (!one.failed.empty()) return one.failed;
   const auto& [table, sharing, ageing] = one.combination;
   const double ns = one.ns_per_packet.median - best.ns_per_packet.median;
   std::string why;
   if (one.round <= bench::kRounds) {
-    why = fmt::format("out in round {}", one.round);
+    why = fmt::format("dropped out in round {}", one.round);
   } else if (is_as_fast(one, best)) {
     why = "as fast within the spread";
   } else {
@@ -93,8 +94,8 @@ std::string to_string(const Combination& is) {
   return fmt::format("table {}, sharing {}, ageing {}", is.table, is.sharing, is.ageing);
 }
 
-/// Returns true if `millrace run` by default chooses the recommended sharing, also for interfaces
-/// of the kernel.
+/// Returns true if the recommended table is the default, and `millrace run` by default chooses the
+/// recommended sharing, also for interfaces of the kernel.
 bool leaves_sharing_open(const Advice& advice, unsigned workers) {
   const Combination& best = advice.best().combination;
   const Combination elsewhere = bench::usual(workers, false);
@@ -103,8 +104,8 @@ bool leaves_sharing_open(const Advice& advice, unsigned workers) {
          advice.shared->combination.sharing == bench::usual(workers, true).sharing;
 }
 
-/// Returns the line of the key `sharing`, or a comment in its place if the default is recommended;
-/// and, if needed, a comment about interfaces of the kernel.
+/// Returns the line of the key `sharing`, or, if several workers are to use the default, a comment
+/// in its place; and, if needed, a comment about interfaces of the kernel.
 std::string sharing_toml(const Advice& advice, unsigned workers) {
   const Combination& best = advice.best().combination;
   if (leaves_sharing_open(advice, workers) && workers > 1)
@@ -157,8 +158,9 @@ void print_trace(const Advice& advice, const std::string& in) {
       in, grouped(trace.packets), trace.bytes, trace.seconds, grouped(trace.connections_v4),
       grouped(trace.connections_v6), grouped(advice.peak), trace.begun_a_second);
   fmt::print(
-      "{:.0f} % of the packets are their connection's first. For half of the others, at most {} "
-      "other connections had packets since their own connection's last one; for 90 %, at most {}.\n"
+      "{:.0f} % of the packets are their connection's first. For half of the other packets, at "
+      "most {} other connections had packets since the previous packet of the packet's own "
+      "connection; for 90 %, at most {}.\n"
       "The busiest 1 % of the connections have {:.0f} % of the packets.\n\n",
       100 * trace.first_packets, grouped(trace.reuse_median), grouped(trace.reuse_90),
       100 * trace.busiest);
@@ -167,14 +169,17 @@ void print_trace(const Advice& advice, const std::string& in) {
 /// Prints the limits of the recommendation: what was not measured, and where it does not hold.
 void print_limits(const Advice& advice, const AdviseCommand& command) {
   if (advice.no_faster)
-    fmt::print("  This is millrace's default: {} was not faster by more than its turns differ\n",
-               to_string(*advice.no_faster));
+    fmt::print(
+        "  This is millrace's default: {} was not faster by more than its turns differ from each "
+        "other\n",
+        to_string(*advice.no_faster));
   if (advice.packets_timed < advice.trace.packets)
-    fmt::print("  Only the capture's first {} packets were timed; more --seconds time more\n",
-               grouped(advice.packets_timed));
+    fmt::print(
+        "  Only the capture's first {} packets were timed: give more --seconds to time more\n",
+        grouped(advice.packets_timed));
   if (advice.late_in != 0)
     fmt::print(
-        "  The time was up in {}: more --seconds make the result surer\n",
+        "  The time was up in {}: give more --seconds for a surer result\n",
         advice.late_in > bench::kRounds ? "the final" : fmt::format("round {}", advice.late_in));
   if (!advice.shared) return;
   const bool is_usual = advice.shared->combination == bench::usual(command.options.workers, true);
@@ -214,7 +219,8 @@ void print(const Advice& advice, const AdviseCommand& command) {
   const auto left_out = std::ranges::count_if(advice.tried | std::views::drop(kShown),
                                               [](const Tried& one) { return one.failed.empty(); });
   if (left_out > 0)
-    fmt::print("... and {} more, which were out earlier or slower: --json has them\n", left_out);
+    fmt::print("... and {} more, which dropped out earlier or were slower: --json has them\n",
+               left_out);
   if (command.out.empty()) fmt::print("\n{}", to_toml(advice, command));
 }
 
@@ -262,7 +268,7 @@ Json options_json(const AdviceOptions& options) {
   return {{"workers", options.workers}, {"seconds", options.seconds}, {"burst", options.burst}};
 }
 
-/// Starts a thread that prints `what` after a second, unless it is stopped before.
+/// Starts a thread that prints `what` after a second, unless the thread is stopped before.
 std::jthread say_after_a_second(const std::string& what) {
   return std::jthread([what](const std::stop_token& stop) {
     std::mutex mutex;
@@ -335,8 +341,10 @@ int AdviseCommand::advise() {
 void print(const Exhausted& exhausted, const std::string& in) {
   const Tried& advised = exhausted.advised();
   const auto& [table, sharing, ageing] = advised.combination;
-  fmt::print("{}: {}, {}, {} was advised; among all {} it takes {:.0f} % more time than the best\n",
-             in, table, sharing, ageing, exhausted.all.size(), 100 * advised.behind);
+  fmt::print(
+      "{}: {}, {}, {} was advised; among all {} combinations it takes {:.0f} % more time than the "
+      "best\n",
+      in, table, sharing, ageing, exhausted.all.size(), 100 * advised.behind);
   print_head();
   for (const Tried& one : exhausted.all) print_row(one, &one == &advised ? "advised" : one.failed);
   fmt::print("\n");

@@ -125,8 +125,8 @@ void add_bench_ageing(CLI::App& bench, Run& run) {
   add_whole(*command, "--burst", options.burst, "Packets a burst", 1, 64);
   ageing->add_to(*command, options);
   command->footer(
-      "\nAn interrupt ends it after the trial at hand, without results, a second one at once; the\n"
-      "exit status is 130.\n\n"
+      "\nAn interrupt ends it after the trial at hand, without results; a second one ends it\n"
+      "at once. The exit status is 130.\n\n"
       "Example: millrace bench ageing --ageing wheel,lazy --interval-ms 1 --repetitions 20");
   command->callback([&run, ageing, command] {
     if (ageing->quick && command->count("--connections") == 0) ageing->options.connections = 10'000;

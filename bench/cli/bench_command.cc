@@ -50,7 +50,8 @@ void BenchCommand::warn(std::string_view message) const {
 
 void BenchCommand::warn_of_turns(unsigned threads, std::string_view called) const {
   if (threads > processors())
-    warn(fmt::format("{} {} take turns on {} processors", threads, called, processors()));
+    warn(fmt::format("{} {} take turns on {} processors: times include waiting for a processor",
+                     threads, called, processors()));
 }
 
 bool BenchCommand::left_nothing(bool complete, bool none) const {

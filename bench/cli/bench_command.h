@@ -58,11 +58,12 @@ struct BenchCommand {
   void warn(std::string_view message) const;
   /// Warns if there are fewer processors than threads.
   void warn_of_turns(unsigned threads, std::string_view called = "workers") const;
-  /// Warns if an interrupt ended the measurement (not `complete`). Returns true if there are no
-  /// results to print then (`none`).
+  /// Warns if an interrupt ended the measurement (not `complete`). Returns true if an interrupt
+  /// came before there were results (`none`).
   bool left_nothing(bool complete, bool none) const;
-  /// Writes the results to their file, then prints them; returns the exit status. The file comes
-  /// first, because a reader may close standard output at any time.
+  /// Writes the results to the file of --json, if there is one, then prints them, unless that file
+  /// is standard output. Returns the exit status. The file comes first, because a reader may close
+  /// standard output at any time.
   int finish(bool complete, const Json& results, const std::function<void()>& print) const;
 };
 
@@ -104,7 +105,7 @@ inline Json spread_json(const Spread& nanoseconds) { return spread_json("ns", na
 std::string short_ns(double ns);
 /// Returns "median (least-most)".
 std::string cell(const Spread& spread);
-/// Returns a latency in microseconds as text: "4096+" for one beyond `LatencyBins`.
+/// Returns a latency in microseconds as text: "4096+" for `LatencyBins::kBeyond` or more.
 std::string short_us(double us);
 
 inline std::unexpected<Error> misused(std::string message) {

@@ -114,8 +114,7 @@ Json to_json(const LevelReport& report, const LevelOptions& options) {
 void print_latency(const LevelReport& report, const LevelOptions& options) {
   fmt::print(
       "\nMicroseconds from arrival to send at {} of the throughput with an even load: median "
-      "(least-most) of "
-      "slices\n{:20}{:>24}{:>24}{:>24}{:>24}\n",
+      "(least-most) of slices\n{:20}{:>24}{:>24}{:>24}{:>24}\n",
       options.offered, "packets", "mean", "50 %", "95 %", "99 %");
   for (const LevelLatency& latency : report.latency) {
     fmt::print("{:20}{:>24}", to_string(latency.of), cell(latency.mean));
@@ -128,8 +127,7 @@ void print_latency(const LevelReport& report, const LevelOptions& options) {
   if (report.moves_at_rate > 0) {
     fmt::print(
         "Of {} moves meanwhile, 50 % took at most {:.2f} ms and 99 % at most {:.2f} ms; {:.2f} % "
-        "of "
-        "packets found a queue full\n",
+        "of packets found a queue full\n",
         report.moves_at_rate, report.move_ms_at_rate[0].second, report.move_ms_at_rate[1].second,
         100 * lost_share(report));
   }
@@ -137,8 +135,9 @@ void print_latency(const LevelReport& report, const LevelOptions& options) {
 
 void print_imbalance(const std::vector<ImbalanceResult>& results) {
   fmt::print(
-      "\nSimulated workers, by second: by how many percent the busiest has more packets than the "
-      "idlest (2000: by 2000 % or more), and more bytes: median (least-most); moves a second\n"
+      "\nSimulated workers: by how many percent the busiest worker's packets, and bytes, exceed "
+      "the idlest worker's in a second (2000: by 2000 % or more): median (least-most) of all "
+      "seconds; moves a second\n"
       "{:10}{:10}{:>8}{:>24}{:>24}{:>10}\n",
       "traffic", "shards", "workers", "packets", "bytes", "moves");
   for (const ImbalanceResult& r : results) {
@@ -151,8 +150,8 @@ void print_scaling(const std::vector<ScalingResult>& results, unsigned workers) 
   constexpr unsigned kEach = 5;
   fmt::print(
       "\n{} simulated workers, of which as many are in use as the load needs: load in capacities "
-      "of "
-      "one worker, workers in use, share of packets lost in that second\n{:>8}{:>8}{:>8}{:>10}\n",
+      "of one worker, workers in use, share of packets lost in that "
+      "second\n{:>8}{:>8}{:>8}{:>10}\n",
       workers, "second", "load", "in use", "lost");
   for (const ScalingResult& r : results) {
     if (r.second % kEach == 0)

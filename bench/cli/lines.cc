@@ -117,9 +117,9 @@ void add_bench_lines(CLI::App& bench, Run& run) {
   LinesOptions& options = lines->options;
   std::vector<std::string> names;
   for (const auto& entrant : bench::entrants()) names.emplace_back(entrant.name);
-  const auto* table =
-      add_names(*command, "--table", options.tables, "Tables, by `bench tables`' names; all", names)
-          ->type_name("NAME,...");
+  const auto* table = add_names(*command, "--table", options.tables,
+                                "Tables, named as in `bench tables`; all", names)
+                          ->type_name("NAME,...");
   command->get_formatter()->label(table->get_type_name(), "NAME,...");
   add_whole(*command, "--bits", options.bits, "Slots: 2 to this power", 10, 22);
   command->add_option("--load", options.loads, "Live entries a slot; 0.75")
@@ -127,7 +127,7 @@ void add_bench_lines(CLI::App& bench, Run& run) {
       ->check(number(0.05, 1))
       ->type_name("X,...");
   command->add_flag("--at-maximum", options.at_maximum,
-                    "Also each table at the load that it promises");
+                    "Measure each table at the load that it promises, too");
   add_whole(*command, "--operations", options.operations, "Operations of each kind",
             LinesOptions::kLeastOperations, 100'000);
   lines->add_common_to(*command, options);

@@ -78,7 +78,8 @@ bool LiveRows::is_better(const Row& a, const Row& b) const {
                                         : a.spread.median < b.spread.median;
 }
 
-/// Returns the row of the present contender and the best of the rest, in order of appearance.
+/// Returns the row of the present contender and the best of the rest, `most` rows at most, in order
+/// of appearance.
 std::vector<const LiveRows::Row*> LiveRows::best_of(std::size_t most) const {
   std::vector<const Row*> all;
   for (const Row& one : rows_) all.push_back(&one);

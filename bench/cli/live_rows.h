@@ -40,10 +40,10 @@ class LiveRows {
   /// Adds a measurement of a contender.
   void add(std::string_view who, double value);
 
-  /// Returns the present step with its progress, then a table with one row a contender; `seconds`
-  /// is the time so far. There is at least one line. If the window has two rows or more, the lines
-  /// are fewer than its rows. Lines are at least a column narrower than the window, because a full
-  /// line would wrap.
+  /// Returns the present step with its progress, then a table with one row a contender, as many as
+  /// fit; `seconds` is the time so far. There is at least one line. If the window has two rows or
+  /// more, the lines are fewer than its rows. Lines are at least a column narrower than the window,
+  /// because a full line would wrap.
   std::vector<LiveLine> lines(double seconds, WindowSize window) const;
 
  private:

@@ -25,7 +25,8 @@ std::string_view variable(const char* name) {
 
 bool can_redraw() { return ::isatty(STDERR_FILENO) != 0 && variable("TERM") != "dumb"; }
 
-/// Asks for the size each time, because the window may have been resized.
+/// Returns the terminal window's size. Asks for it each time, because the window may have been
+/// resized.
 WindowSize window_size() {
   winsize window{};
   WindowSize size;

@@ -1,4 +1,5 @@
-// Shows a benchmark's measurements so far on standard error, in place, if that is a terminal.
+// Shows a benchmark's measurements so far on standard error, in place, if standard error is a
+// terminal.
 #pragma once
 
 #include <chrono>
@@ -27,7 +28,7 @@ class LiveTable {
   bench::Progress progress();
   /// Returns true if the table is shown.
   bool shows() const { return shows_; }
-  /// Removes the lines from the terminal, for good.
+  /// Ends the drawing, and removes the lines from the terminal.
   void clear();
 
  private:

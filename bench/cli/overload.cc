@@ -128,10 +128,12 @@ void print(const OverloadReport& report, const OverloadOptions& options) {
   std::vector<Column> columns = columns_of(options);
   std::erase_if(columns, [](const Column& column) { return !column.is_shown; });
   fmt::print(
-      "offered: all connections, in % of the capacity; goodput: packets due on established\n"
-      "connections that were sent with the right address; served: genuine clients that began\n"
-      "meanwhile and whose packets were all sent so; rate: packets a second, divided by the\n"
-      "packets a second of tables with room for all connections\n");
+      "offered: all connections, in % of the capacity; goodput: share of the packets due on\n"
+      "established connections that were sent with the right address; served: share of the "
+      "genuine\n"
+      "clients that began meanwhile whose packets were all sent with the right address; rate:\n"
+      "packets a second, divided by the packets a second of tables with room for all "
+      "connections\n");
   if (compares_more(options)) {
     fmt::print(
         "of all: as goodput, for the connections of all genuine clients; refused at: connections\n"
@@ -193,7 +195,7 @@ void add_bench_overload(CLI::App& bench, Run& run) {
   add_names(*command, "--table", options.tables, "Tables; race", TableSchemes::names());
   add_whole(*command, "--workers", options.workers, "Numbers of workers; 1", 1, Workers::kMost);
   add_names(*command, "--division", options.divisions,
-            "How workers divide the capacity: room (for unequal shares), even; room",
+            "How workers divide the capacity: room (for unequal numbers of clients), even; room",
             bench::overload_divisions());
   command->add_option("--ageing", options.ageing, "Ageing scheme")
       ->check(one_of(AgeingSchemes::names()))
@@ -205,8 +207,8 @@ void add_bench_overload(CLI::App& bench, Run& run) {
   add_whole(*command, "--burst", options.burst, "Packets a burst", 1, 64);
   overload->add_to(*command, options);
   command->footer(
-      "\nAn interrupt ends it after the trial at hand, without results, a second one at once; the\n"
-      "exit status is 130.\n\n"
+      "\nAn interrupt ends it after the trial at hand, without results; a second one ends it\n"
+      "at once. The exit status is 130.\n\n"
       "Examples: millrace bench overload --policy evict,drop --offered 80,200\n"
       "          millrace bench overload --policy drop --offered 90,100,110,120 --workers 1,4\n"
       "                                  --table race,cuckoo --division room,even");

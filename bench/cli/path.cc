@@ -1,4 +1,4 @@
-// `millrace bench path` measures a packet's whole way, and its stages.
+// `millrace bench path` measures the time of a packet from receive to send, and of each stage.
 #include <algorithm>
 #include <memory>
 
@@ -93,7 +93,7 @@ int PathCommand::run() {
 
 void add_bench_path(CLI::App& bench, Run& run) {
   auto* command =
-      bench.add_subcommand("path", "A packet's whole way, beside parsing and a bare touch");
+      bench.add_subcommand("path", "Time of a packet from receive to send, beside parsing alone");
   const auto path = std::make_shared<PathCommand>();
   add_whole(*command, "--live", path->options.live, "Connections; 786432 and 3145728", 1,
             100'000'000);
@@ -101,7 +101,7 @@ void add_bench_path(CLI::App& bench, Run& run) {
       ->type_name("NAME,...");
   command
       ->add_option("--table", path->options.table,
-                   "Connection table of the whole way; stages are of race and chained only")
+                   "Connection table; stages are measured for race and chained only")
       ->check(one_of(TableSchemes::names()))
       ->capture_default_str();
   add_whole(*command, "--burst", path->options.burst, "Packets a burst", 1, 64);

@@ -94,7 +94,7 @@ std::string ns_cell(const std::optional<Spread>& ns) { return ns ? cell(*ns) : "
 void print(const PipelineReport& report) {
   fmt::print(
       "a packet on one core, by part (reads of the clock included): median (least-most); cycles\n"
-      "of the time-stamp counter, which keeps its own rate\n");
+      "are ticks of the time-stamp counter, whose rate is not the core's\n");
   fmt::print("{:<10}{:>22}{:>22}\n", "part", "ns", "cycles");
   for (const auto& part : report.parts)
     fmt::print("{:<10}{:>22}{:>22}\n", part.name, cell(part.ns), cell(part.cycles));
@@ -113,8 +113,10 @@ void print(const PipelineReport& report) {
 
 void PipelineCommand::warn_of_too_many_threads() const {
   if (!options.workers.empty() && options.workers.back() + 1 > processors())
-    warn(fmt::format("{} workers and a reader take turns on {} processors", options.workers.back(),
-                     processors()));
+    warn(
+        fmt::format("{} workers and a reader take turns on {} processors: times include waiting "
+                    "for a processor",
+                    options.workers.back(), processors()));
 }
 
 int PipelineCommand::run() {

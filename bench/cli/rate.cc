@@ -80,8 +80,8 @@ Json to_json(const RateReport& report, const RateOptions& options) {
 void print(const RateReport& report) {
   fmt::print(
       "Mpps of all workers: offered, and passed: median (least-most); lost: share of the offered\n"
-      "packets that found the queue full; 50 %, 99 %, 99.9 %: microseconds from arrival to send\n"
-      "that so many of the passed packets do not exceed\n");
+      "packets that found the queue full; 50 %, 99 %, 99.9 %: percentiles of the passed packets'\n"
+      "latency, from arrival to send, in microseconds\n");
   fmt::print("{:11}{:17}{:>7}{:>7}{:>8}{:>20}{:>9}{:>7}{:>7}{:>7}\n", "table", "sharing", "workers",
              "load", "offered", "passed", "lost", "50 %", "99 %", "99.9 %");
   std::uint64_t refused = 0;
@@ -124,7 +124,8 @@ void add_numbers(CLI::App& command, const std::string& name, std::vector<double>
 }  // namespace
 
 void add_bench_rate(CLI::App& bench, Run& run) {
-  auto* command = bench.add_subcommand("rate", "Packets at a given rate: passed, lost, late");
+  auto* command =
+      bench.add_subcommand("rate", "Packets at a given rate: how many pass, and their latency");
   const auto rate = std::make_shared<RateCommand>();
   RateOptions& options = rate->options;
   add_names(*command, "--table", options.tables,

@@ -83,7 +83,7 @@ void print(const ScalingReport& report) {
       "exceed\n");
   fmt::print("{:12} {:10} {:16}{:>8}{:>22}{:>8}{:>10}{:>9}{:>9}{:>9}\n", "traffic", "table",
              "sharing", "workers", "Mpps", "x one", "ns each", "waiting", "50 %us", "99 %us");
-  const ScalingResult* one = nullptr;  // the same combination with one worker
+  const ScalingResult* one = nullptr;  // the last result with one worker
   for (const auto& r : report.results) {
     if (r.workers == 1) one = &r;
     const bool same = one != nullptr && one->table == r.table && one->sharing == r.sharing &&

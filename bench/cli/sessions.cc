@@ -85,7 +85,7 @@ void print_times(const SessionsReport& report) {
 
 void print_signatures(const SessionsReport& report, const SessionsOptions& options) {
   if (report.signatures.empty()) return;
-  fmt::print("\n{} sessions like a site's, ten a bucket, each looked up once in both directions\n",
+  fmt::print("\n{} sessions like a site's, ten a bucket, each looked up once in each direction\n",
              options.signature_sessions);
   fmt::print("{:16}{:>16}{:>18}{:>14}{:>14}{:>12}\n", "table", "major location", "false positives",
              "first hits", "comparisons", "in lists");
@@ -124,20 +124,20 @@ void add_bench_sessions(CLI::App& bench, Run& run) {
   SessionsOptions& options = sessions->options;
   const auto* table =
       add_names(*command, "--table", options.tables,
-                "Tables, by `bench tables`' names; all dhash, chained, race", entrant_names())
+                "Tables, named as in `bench tables`; all dhash, chained, race", entrant_names())
           ->type_name("NAME,...");
   command->get_formatter()->label(table->get_type_name(), "NAME,...");
   add_whole(*command, "--buckets", options.buckets, "Also chained with N buckets, as chained/N", 1,
             100'000'000);
   add_whole(*command, "--sessions", options.sessions, "Numbers of sessions; 262144,524288,1048576",
             1000, 10'000'000);
-  add_whole(*command, "--cores", options.cores, "Cores that share the sessions; 1 and 2", 1,
-            Workers::kMost);
+  add_whole(*command, "--cores", options.cores,
+            "Numbers of cores among which the sessions are divided; 1 and 2", 1, Workers::kMost);
   add_whole(*command, "--burst", options.burst, "Packets a burst; 1: without bursts", 1, 64);
   sessions->add_to(*command, options);
   command->footer(
-      "\nA trial looks up sessions for about 0.2 s, in whole rounds of all sessions if one fits.\n"
-      "Filling long chains takes longer. docs/dhash.md compares with the paper.\n\n"
+      "\nA trial looks up sessions for about 0.2 s, in whole rounds of a core's sessions if one\n"
+      "fits. Filling long chains takes longer. docs/dhash.md compares with the paper.\n\n"
       "An interrupt ends it early: what is finished is printed and written, and the exit\n"
       "status is 130.\n\n"
       "Example: millrace bench sessions --buckets 1040,10000,100000,1000000 --json sessions.json");

@@ -152,8 +152,9 @@ void add_bench_tables(CLI::App& bench, Run& run) {
       ->check(number(0.05, 1))
       ->type_name("X,...");
   command->add_flag("--at-maximum", tables->with_maximum,
-                    "Each table at its promised load, too, and beyond; the default");
-  command->add_flag("--no-maximum", tables->no_maximum, "Tables at the loads of --load only");
+                    "Measure each table at its promised load, too, and beyond; the default");
+  command->add_flag("--no-maximum", tables->no_maximum,
+                    "Measure tables at the loads of --load only");
   command
       ->add_option("--key-bytes", options.key_bytes, "Bytes of a key: 16 (IPv4), 40 (IPv6); both")
       ->delimiter(',')

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Measures how fast millrace forwards packets, in turn with DPDK's testpmd in millrace's place.
+"""Measures how fast packets are forwarded by millrace and, in its place, by DPDK's testpmd, in turn.
 
     beside.py MILLRACE QUESTION [OPTION...]
 
     packets   60-byte frames of 1000 connections over veth, thousands a second
     tcp       many TCP connections at once over veth (iperf3), Gb/s
-    latency   round-trip times of UDP datagrams over veth, in turn with the kernel's forwarding, too
+    latency   round-trip times of UDP datagrams over veth, microseconds, in turn with the kernel's forwarding, too
     memif     60-byte frames of a million connections over memif, millions a second
     file      frames from a file, which are dropped at the end, nanoseconds a packet, in turn with `bench path`, too
 
@@ -117,7 +117,7 @@ def latency(options, folder):
         server.wait()
     for name, all_said in rounds.items():
         print(name, {key: in_words([said[key] for said in all_said]) for key in all_said[0] if key.startswith("us_")},
-              "of", sum(said["sent"] for said in all_said), "lost", sum(said["lost"] for said in all_said))
+              "sent", sum(said["sent"] for said in all_said), "lost", sum(said["lost"] for said in all_said))
 
 
 def memif(options, folder):
@@ -156,7 +156,7 @@ def memif(options, folder):
         if name == "millrace":
             with open(stats, encoding="utf-8") as said:
                 counts = json.load(said)["packets"]
-            print(f"    of {counts['in']} packets: {({why: n for why, n in counts['dropped'].items() if n})}", flush=True)
+            print(f"    of {counts['in']} packets dropped, by reason: {({why: n for why, n in counts['dropped'].items() if n})}", flush=True)
         return came / took / 1e6
 
     compare(options.pairs, {name: lambda name=name: one(name) for name in contenders})
@@ -238,7 +238,7 @@ def main():
     parser.add_argument("--device", choices=["af_packet", "af_xdp"], default="af_packet")
     parser.add_argument("--pairs", type=int, default=10, help="rounds")
     parser.add_argument("--seconds", type=int, default=3)
-    parser.add_argument("--connections", type=int, default=1000, help="TCP connections of tcp")
+    parser.add_argument("--connections", type=int, default=1000, help="TCP connections of the question tcp")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         QUESTIONS[options.question](options, folder)

@@ -5,13 +5,13 @@
 
     datagrams  UDP conversations with a server that echoes, over veth, 15,000 datagrams a second
     requests   a thousand TCP connections that request 2000 bytes twice a second, over veth
-    both       these two at once
+    both       datagrams and requests at once
     memory     a million UDP connections over memif, from a program that sends from memory
 
 Each question runs without changes (--change none), with a reload every second, with a restart every few seconds, or while a
-random shard moves to another worker every 10 ms. Prints the packets sent, lost and out of order, the slowest packet's
-time, and counters of the kernel at both ends, which show where a loss happened. Needs root, and ethtool; `memory`
-needs 1500 huge pages.
+random shard moves to another worker every 10 ms. Prints a JSON object: what the clients measured, as requests with their
+times, or packets sent and lost, and the longest time of one; the losses that millrace counted; and, except for `memory`,
+counters of the kernel at both ends, which show where a loss happened. Needs root, and ethtool; `memory` needs 1500 huge pages.
 """
 
 import argparse
@@ -34,7 +34,7 @@ PROGRAMS = os.path.join(os.path.dirname(os.path.dirname(MILLRACE)), "bench", "li
 ASKED = 2000  # bytes of a response
 LEVEL = "[spread]\nlevel = true\nlevel_interval_ms = 60000"  # levels so seldom that only the requested moves matter
 # Counters of the kernel. `TCPOFOQueue` counts TCP segments that came behind a gap. `RetransSegs` counts segments sent
-# again; `TCPDSACKRecv` counts reports of the other end that it already had such a segment: the first copy was late, not lost.
+# again; `TCPDSACKRecv` counts reports of the other end that a segment came twice: its first copy was late, not lost.
 OF_THE_KERNEL = ("AttemptFails", "EstabResets", "OutRsts", "RetransSegs", "TCPDSACKRecv", "TCPLossProbes", "TCPTimeouts",
                  "TCPOFOQueue", "InDatagrams", "RcvbufErrors", "SndbufErrors", "InDiscards")
 
@@ -100,7 +100,8 @@ class Forwarder:
         self.changes += 1
 
     def stop(self):
-        """Ends the last process. Returns its counters of losses that are not 0, and the number of changes."""
+        """Ends the last process. Returns the number of changes, the failed moves, and of this process the counters of losses that
+        are not 0 and the busiest worker's share of the packets."""
         self._process.terminate()
         self._process.wait(60)
         with open(self._stats, encoding="utf-8") as said:
@@ -129,7 +130,7 @@ def kernel_counts(namespace):
 
 
 def changing(forwarder, options, processes):
-    """Changes the forwarder until the processes end. Returns the members of all JSON objects that they printed."""
+    """Changes the forwarder until the processes end. Returns the members of all JSON objects that the processes printed."""
     every = {"none": None, "reload": 1, "restart": options.every, "move": 0.01}[options.change]
     pause = every
     for process in processes:
@@ -149,7 +150,7 @@ def changing(forwarder, options, processes):
 
 
 def wait_for_servers(namespace, count):
-    """Waits until port 8080 is in use by TCP and UDP, or by one of them if `count` is 1."""
+    """Waits until port 8080 is in use by TCP and UDP, or by one of the two if `count` is 1."""
     found = 0
     while found < count:
         time.sleep(0.1)
@@ -263,10 +264,10 @@ def main():
     parser.add_argument("--every", type=float, default=4, help="seconds between restarts")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--level", action="store_true", help="configure levelling, as --change move does, so that shards can move")
-    parser.add_argument("--connections", type=int, help="TCP connections of requests, or UDP connections of memory")
-    parser.add_argument("--conversations", type=int, default=10_000, help="UDP conversations of datagrams")
+    parser.add_argument("--connections", type=int, help="TCP connections of the question requests, or UDP connections of memory")
+    parser.add_argument("--conversations", type=int, default=10_000, help="UDP conversations of the question datagrams")
     parser.add_argument("--in-a-row", type=int, default=1, help="datagrams that a conversation sends before the next one does")
-    parser.add_argument("--rate", type=int, help="packets a second, of datagrams and memory")
+    parser.add_argument("--rate", type=int, help="packets a second, in the questions datagrams and memory")
     options = parser.parse_args()
     if options.change == "move" and (options.question == "memory" or options.workers < 2):
         parser.error("--change move needs a question over veth (not memory), and --workers 2 or more")

@@ -1,15 +1,15 @@
-// Sends datagrams of many UDP conversations through a device that should lose none, and measures
-// each datagram's round-trip time:
+// Sends datagrams of many UDP conversations through a device that should lose no datagram, and
+// measures each datagram's round-trip time:
 //
-//   datagrams serve ADDRESS PORT             echoes, until it is killed
+//   datagrams serve ADDRESS PORT             echoes each datagram, until the process is killed
 //   datagrams send ADDRESS PORT FLOWS PACKETS_A_SECOND SECONDS IN_A_ROW
 //
-// The conversations take turns; each sends IN_A_ROW datagrams in a row, because order can only be
-// lost between packets that follow closely.
+// The conversations take turns; each sends IN_A_ROW datagrams in a row, because a device changes
+// the order only of packets that follow each other closely.
 //
-// Prints a JSON object: datagrams sent and echoed, echoes that came behind the echo of a later
-// datagram of their conversation, round-trip times in microseconds, and the longest time for which
-// a conversation with a pending datagram got no echo.
+// Prints a JSON object: datagrams sent, echoed and lost, echoes that came twice, echoes that came
+// behind the echo of a later datagram of their conversation, round-trip times in microseconds, and
+// the longest time for which a conversation with a pending datagram got no echo.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -87,7 +87,7 @@ struct Message {
 
 struct Flow {
   int socket = -1;
-  std::uint64_t next_number = 0;         // number after the highest echoed one
+  std::uint64_t next_number = 0;         // the highest echoed number, plus 1
   std::int64_t unanswered_since_ns = 0;  // 0: nothing is pending
 };
 
@@ -184,7 +184,7 @@ class Client {
   std::uint64_t sent_ = 0;
   std::uint64_t not_sent_ = 0;
   std::uint64_t answered_ = 0;
-  std::uint64_t twice_ = 0;         // echoes that came again
+  std::uint64_t twice_ = 0;         // second echoes of a datagram
   std::uint64_t out_of_order_ = 0;  // echoes behind the echo of a later datagram
   std::vector<bool> is_answered_;
   std::int64_t longest_gap_ns_ = 0;

@@ -3,8 +3,8 @@
 //
 //   frames EAL_OPTION... -- CONNECTIONS PACKETS_A_SECOND SECONDS
 //
-// DPDK's first port sends the frames, the second receives them. Prints a JSON object: frames sent
-// and received, the slowest frame's time, and the longest time without a received frame.
+// DPDK's first port sends the frames, the second receives them. Prints a JSON object: frames sent,
+// received and lost, the slowest frame's time, and the longest time without a received frame.
 #include <fmt/format.h>
 #include <rte_config.h>  // must be DPDK's first header
 #include <rte_cycles.h>
@@ -107,8 +107,8 @@ class Frames {
     return rte_eth_link_get_nowait(port, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
   }
 
-  /// Reconnects a memif after its other end has gone: a port connects when it is started. Waits
-  /// before it tries, because the driver's own thread is still busy with the disconnection.
+  /// Reconnects a memif after its other end has gone: a port connects when it is started. Waits 5
+  /// ms before an attempt, because the driver's own thread is still busy with the disconnection.
   void connect(std::uint16_t port, std::uint64_t now) {
     if (is_up(port)) {
       tried_at_[port] = now;
@@ -147,7 +147,7 @@ class Frames {
     came_at_ = now;
     for (std::uint16_t i = 0; i < got; ++i) {
       Frame frame;
-      if (packets[i]->data_len != sizeof(Frame)) continue;  // such as a neighbour announcement
+      if (packets[i]->data_len != sizeof(Frame)) continue;  // for example an ARP packet
       std::memcpy(&frame, rte_pktmbuf_mtod(packets[i], void*), sizeof(Frame));
       if (frame.ip.next_proto_id != IPPROTO_UDP) continue;
       slowest_ = std::max(slowest_, now - frame.sent_at);

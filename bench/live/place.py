@@ -31,7 +31,7 @@ def mac(interface):
 
 
 def packets_of(interface):
-    """Returns the packets that the interface has received, in this namespace."""
+    """Returns how many packets the interface of that name in this namespace has received."""
     with open("/proc/thread-self/net/dev", encoding="ascii") as file:
         [line] = [line for line in file if line.strip().startswith(interface + ":")]
     return int(line.split(":")[1].split()[1])

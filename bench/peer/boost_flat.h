@@ -52,7 +52,7 @@ class BoostFlatLibrary : public MapLibrary<K, BoostFlatMap<K>> {
 
   /// Does nothing: Boost 1.81 has no prefetch, and does not show where a group lies.
   void prefetch(Hash) const {}
-  /// Returns the slots, of which each group's sixteenth holds no entry.
+  /// Returns the number of slots; the sixteenth slot of each group holds no entry.
   std::size_t slots() const { return (this->map_.bucket_count() + 1) / 15 * 16; }
 
  private:
