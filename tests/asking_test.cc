@@ -1,6 +1,6 @@
 // Tests running workers while another thread changes their services, lists their connections and
 // ends some of them. No connection that may have had a reply changes its backend, is lost or is
-// listed twice, unless that thread ends it, and counts agree.
+// listed twice, unless that thread ends the connection; and counters agree with live connections.
 #include <gtest/gtest.h>
 
 #include <array>

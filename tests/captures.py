@@ -13,7 +13,7 @@ import struct
 ETHERNET, RAW_OLD, RAW, SLL, IPV4, IPV6, SLL2 = 1, 12, 101, 113, 228, 229, 276
 
 SECOND = 1_000_000_000
-NO_TIME = -1  # the time of a pcap record with a fraction of a second or more, which is not valid
+NO_TIME = -1  # the time of a pcap record whose fraction is a second or more, which is not valid
 _MAX_SNAPLEN = 262_144
 
 # Magic number: (byte order, ns in a unit of the fraction, bytes of a record header)

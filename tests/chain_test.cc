@@ -18,9 +18,9 @@
 namespace millrace::test {
 namespace {
 
-/// A function that counts the packets of each connection, and drops a connection's packets beyond
-/// `limit`. It counts by atomic additions, as a function must if workers share tables. It refuses
-/// connections to port `kRefused`.
+/// A function that counts the packets of each connection, drops a connection's packets beyond
+/// `limit`, and refuses connections to port `kRefused`. Counts change by atomic additions, as they
+/// must if workers share tables.
 template <class K>
 class CountFor final : public FunctionFor<K> {
  public:
@@ -116,7 +116,7 @@ struct Played {
     if (functions.size() > 1) chain = std::make_unique<Chain>(functions);
     line = std::move(*make_line(line_config(), chain ? *chain : *functions.front()));
   }
-  /// Runs `packets` through the line. Then `sent` has the packets that the line sent.
+  /// Runs `packets` through the line. Replaces `sent` by the packets that the line sends.
   void play(const std::vector<Bytes>& packets, std::uint32_t at_ms = 0) {
     TestPort port;
     for (const Bytes& p : packets) port.add(p, at_ms);
@@ -134,8 +134,8 @@ struct Played {
   }
 };
 
-/// Makes random packets from clients to services and elsewhere, and from backends. Some belong to
-/// connections, some do not.
+/// Makes random packets from clients to services and elsewhere, and from backends. Some packets
+/// belong to connections, some do not.
 class Traffic {
  public:
   explicit Traffic(std::uint64_t seed) : random_(seed) {}
@@ -149,8 +149,8 @@ class Traffic {
     }
     return all;
   }
-  /// Returns replies to some of the packets that a line has sent, and packets from random hosts of
-  /// the backends' network, most of which belong to no connection.
+  /// Returns replies to some of the packets that a line has sent, and packets that random hosts of
+  /// the backends' network send, mostly outside of connections.
   std::vector<Bytes> replies(const std::vector<Bytes>& sent) {
     std::vector<Bytes> all;
     for (const Bytes& p : sent) {
@@ -241,7 +241,7 @@ TEST(Chain, WhatAFunctionRefusesIsNotInserted) {
   chain.check();
 }
 
-// A packet that one function drops does not reach the functions behind it, and stays dropped.
+// A packet that one function drops does not reach the chain's later functions, and stays dropped.
 TEST(Chain, WhatIsDroppedMeetsNoOther) {
   for (const char* order : {"cb", "bc"}) {
     Played chain(order);
@@ -279,8 +279,8 @@ TEST(Chain, WhatIsNotResumedHasNotCounted) {
   chain.check();
 }
 
-// A packet that comes from a service's address, and belongs to no connection, must open none:
-// packets from that client to the service would find the connection's reply entry.
+// A packet from a service's address to a client must open no connection: the client's packets to
+// the service would find that connection's reply entry.
 TEST(Chain, NobodyOpensInAServicesName) {
   for (const char* order : {"fb", "bf"}) {
     Played chain(order);
@@ -321,7 +321,8 @@ TEST(Chain, ABackendBeginsNoConnectionWhereItServes) {
 TEST(Chain, AfterACollisionWhoCanChoosesOtherwise) {
   for (const char* order : {"b", "bc", "cb", "bfc"}) {
     Played chain(order);
-    // One client address and port to both services, which both have backend 1, at the same port.
+    // Each client sends to both services from one address and port. Both services have backend 1,
+    // at the same port.
     std::vector<Bytes> packets;
     for (unsigned n = 0; n < 60; ++n) {
       packets.push_back(packet(client(n), kVirtual));

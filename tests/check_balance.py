@@ -28,7 +28,7 @@ TIMEOUTS_S = {"tcp": 7440, "udp": 120, "icmp": 60, "sctp": 210, "other": 600}
 _PROTOCOLS = {6: "tcp", 17: "udp", 1: "icmp", 58: "icmp", 132: "sctp"}
 _PROTOCOL_NUMBERS = {"tcp": 6, "udp": 17, "sctp": 132, "icmp": 1, "icmpv6": 58}
 _TICK_NS = 2_000_000  # millrace counts in ms: a connection this near to its timeout may have ended or not
-# If a quoted transport header begins no later than this, at most 8 extension headers are before it: millrace reads so many.
+# If a quoted transport header begins no later than this, at most 8 extension headers (of 8 bytes or more) precede it: millrace reads 8.
 _FOLLOWED = 40 + 8 * 8
 _SHOWN = 10
 
@@ -295,8 +295,8 @@ class Judge:
         )
 
     def _quoting(self, number, quote, before, after):
-        """Checks an ICMP error. An error about a packet from a service must go to the backend; one about a packet
-        to a backend must come from the service; one about a packet that was not served must stay untouched."""
+        """Checks an ICMP error. An error about a packet from a service must go to the backend; an error about
+        a packet to a backend must come from the service; an error about a packet that was not served must stay untouched."""
         flow, size = quote.flow, 4 if quote.family == 4 else 16
 
         def ends(data):

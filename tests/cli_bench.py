@@ -127,7 +127,7 @@ class BenchCli(Case):
             self.assertGreaterEqual(reader, 0.99 * worker / best)
             self.assertTrue(best == 1 or reader < 1.01 * worker / (best - 1))
         self.assertEqual(result["best_workers"], by_kind["summary"][0]["best_workers"])
-        # Without --workers no case has more threads than processors.
+        # Without --workers no case is measured that has more threads than processors.
         measured = [model["threads"] for model in run("--live", "1", "--table", "std")["results"]
                     if model["kind"] == "model" and model["mpps_median"] is not None]
         self.assertIn(1, measured)
@@ -266,7 +266,7 @@ class BenchCli(Case):
             self.assertAlmostEqual((measured["lost_min"] + measured["lost_max"]) / 2,
                                    measured["lost"] / measured["offered"], 5)
             self.assertLessEqual(measured["p50_us_max"], measured["p999_us_max"])
-            if measured["workers"] == 1:  # several workers get different shares of the new connections
+            if measured["workers"] == 1:  # several workers get unequal numbers of the new connections
                 self.assertAlmostEqual(measured["opened"], measured["forwarded"] / 1000, delta=20)
                 self.assertEqual(measured["refused"], 0)
         shown = self.run_ok("bench", "rate", "--quick", "--table", "race", "--sharing", "sharded",
@@ -340,7 +340,7 @@ class BenchCli(Case):
             self.assertEqual(measured["established_goodput"], 1)
             self.assertEqual(measured["misdirected"], 0)
             served = round(measured["begun"] * measured["new_served"])
-            # Four packets of each established connection, a SYN of each other connection, and four more packets if it is served.
+            # Four packets of each established connection, a SYN of each new connection, and four more packets of each new one that is served.
             self.assertEqual(measured["packets"],
                              4 * measured["established"] + 4 * served + (
                                  result["options"]["capacity"] * measured["offered_ratio"]

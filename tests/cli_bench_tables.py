@@ -102,8 +102,8 @@ class BenchTablesCli(Case):
                                         "lines_median", "lines_p99", "lines_max", "head_lines_mean",
                                         "prefetched_only_mean", "instructions_mean", "undecoded", "cut"})
             self.assertEqual((row["undecoded"], row["cut"], row["operations"]), (0, 0, 20))
-            # A miss touches a line of the index at least, a touch a record's line, too. The bound for other operations is
-            # below the least of their means in docs/lines.md, 1.78.
+            # A miss touches a line of the index at least, a touch a record's line, too. For the other operations the bound is
+            # less than the least of their means in docs/lines.md, 1.78.
             self.assertGreaterEqual(row["lines_mean"], 1 if kind == "miss" else 2 if kind == "touch" else 1.5)
             self.assertLessEqual(row["lines_median"], row["lines_p99"])
             self.assertLessEqual(row["lines_p99"], row["lines_max"])
@@ -112,7 +112,7 @@ class BenchTablesCli(Case):
         # In `race` a hit reads a line of the index and one of the records, rarely more.
         self.assertLess(rows["race", "hit"]["lines_mean"], 2.5)
         self.assertLess(rows["race", "miss"]["lines_mean"], 1.5)
-        # `cuckoo` keeps the keys apart from the records: a touch reads one more line.
+        # `cuckoo` keeps the keys apart from the records: a touch reads more cache lines than in `race`.
         self.assertGreater(rows["cuckoo", "touch"]["lines_mean"], rows["race", "touch"]["lines_mean"])
         self.assertEqual(len(rows), len(result["results"]))
 

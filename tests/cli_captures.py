@@ -99,7 +99,7 @@ class Interfaces(CaptureCase):
         data.simple(framed(ETHERNET, udp(2, size=40))[:60], wire=82)
         stats, _ = self.stats_of(data.data, "--out", self.path("out"))
         self.assertEqual(stats["packets"]["in"], 3)
-        at = START * 1000  # a simple packet block has no time: it gets the time of the packet before it
+        at = START * 1000  # a simple packet block has no time: it gets the time of the previous packet
         self.assertEqual([p[:3] for p in self.read("out")], [(RAW, at, 36), (ETHERNET, at, 50), (ETHERNET, at, 82)])
 
     def test_one_link_type_stays_pcap(self):
@@ -205,7 +205,7 @@ class Clocks(CaptureCase):
 
     def stepping(self, *steps):
         """Returns a packet of client 1, then 60 of client 2, one a second, then one of client 3. From packet 7 on the clock
-        makes one of `steps` (in s) before each packet, as long as there are any."""
+        makes one of `steps` (in s) before each packet, until all of `steps` are made."""
         at, packets = 1_700_000_000, [(1_700_000_000, 1)]
         for i in range(60):
             at += 1 + (steps[i - 5] if 0 <= i - 5 < len(steps) else 0)

@@ -46,7 +46,7 @@ class Case(unittest.TestCase):
         return result
 
     def refuse(self, status, words, *arguments, **options):
-        """Checks that the program ends with `status`, prints one line with all `words`, and leaves no file behind."""
+        """Checks that the program ends with `status`, prints to standard error one line with all `words`, and leaves no file behind."""
         before = sorted(os.listdir(self.dir))
         result = self.run_it(*arguments, **options)
         self.assertEqual(result.returncode, status, (arguments, result.stderr))
@@ -62,8 +62,8 @@ class Case(unittest.TestCase):
         return ("replay", "--in", self.good, *arguments)
 
     def bench_on_terminal(self, *arguments, sent=None, until="", size=(0, 0), **environment):
-        """Runs a bench with a terminal of `size` (rows, columns) as standard error. Sends it the signal `sent`, if
-        any, once the terminal shows `until`. Returns the terminal's text, standard output, and the exit status."""
+        """Runs a bench with a terminal of `size` (rows, columns) as standard error. Sends the bench the signal `sent`,
+        if any, once the terminal shows `until`. Returns the terminal's text, standard output, and the exit status."""
         try:
             terminal, end = os.openpty()
         except OSError as error:

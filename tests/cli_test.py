@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests the program from outside, also with bad input, with readers that go away early, and on a full disk.
+"""Tests the program from outside, also with bad input, with readers of its output that go away early, and on a full disk.
 
 Usage: cli_test.py MILLRACE. Needs nothing but Python's standard library; with the
 package jsonschema it also checks statistics against their schema.
@@ -412,7 +412,7 @@ class Cli(Case):
 
     def test_memory_is_what_the_statistics_say(self):
         """From a run to one with a larger capacity, resident memory grows by as much as the statistics' bytes, within 10 % of
-        that growth. Both runs take more memory than Python itself: the kernel's maximum includes the time before the exec."""
+        that growth. Both runs take more memory than Python itself, since the kernel's maximum includes the time before the exec."""
         config = self.write("two-way.toml", '[[service]]\naddress = "203.0.113.1"\n'
                             'backends = [{address = "10.0.0.1"}]\n')
         stats = self.path("stats.json")

@@ -218,7 +218,7 @@ class Hostile(Asked):
 class Tracing(Asked):
     def trace(self, seconds=1, **parameters):
         """Traces for `seconds` while clients transfer; longer if they are slow. Returns tshark's fields of each packet."""
-        self.servers_of(8)  # so that all next hops are known, and no packet waits for one
+        self.servers_of(8)  # so that the MACs of all next hops are known, and no packet waits for a MAC
         connection = Connection(self.control)
         begun = time.monotonic()
         connection.request("GET", "/trace?" + urllib.parse.urlencode(parameters | {"seconds": seconds}))
@@ -276,7 +276,7 @@ class Tracing(Asked):
         first.request("GET", "/trace?seconds=1000")
         first.getresponse()
         self.refused(409, ["another trace is running"], "GET /trace")
-        first.close()  # millrace must notice the end, although no packet arrives
+        first.close()  # millrace must notice the connection's end, although no packet arrives
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
             second = Connection(self.control)
@@ -291,7 +291,7 @@ class Tracing(Asked):
 
 class Changing(Asked):
     def marked(self, what):
-        """Returns the addresses of the IPv4 backends that have the mark `what` in a service."""
+        """Returns the addresses of the IPv4 backends whose value `what` is true in a service of GET /services."""
         backends = [b for s in self.ask("GET /services") for b in s["backends"] if ":" not in b["address"]]
         return {b["address"] for b in backends if b[what]}
 
@@ -403,7 +403,8 @@ class Changing(Asked):
             self.assertIn("tpc", self.process.stderr.readline())
 
     def test_many_services(self):
-        """Few of the 1002 Maglev tables of 1004 services are made at the start. Memory does not grow with reloads."""
+        """The 1004 services have 1002 Maglev tables, as services with equal backends share one; few of these tables are made at the
+        start. Memory does not grow with reloads."""
         def text(last_byte):
             others = (f'[[service]]\naddress = "203.0.113.20"\nport = {port}\nprotocol = "tcp"\nbackends = ['
                       + ", ".join(f'{{ address = "10.1.{port >> 8}.{b + last_byte}", port = {port} }}' for b in (1, 2, 3)) + "]\n"

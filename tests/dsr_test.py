@@ -94,7 +94,7 @@ class Dsr(Asked):
         return sorted(c["state"] for c in self.ask("GET /connections"))
 
     def test_one_direction_is_enough(self):
-        """The originator's packets alone prove that a connection is real, but a repeated SYN does not."""
+        """The originator's packets alone prove that a connection is real, but a repeated SYN proves nothing."""
         self.serve(STATEFUL)
         [client] = self.clients(1)
         self.assertEqual(self.states(), ["established"])
@@ -156,7 +156,7 @@ class Dsr(Asked):
         self.assertEqual(clients[SECOND].get(1), SECOND)
 
     def neighbours(self):
-        """Returns the neighbours that do not answer, and (address, MAC, neighbour) of those that answer for virtual addresses."""
+        """Returns the neighbours that do not answer, and (address, MAC, neighbour) of each one that answers for a virtual address."""
         [port] = self.ask("GET /stats")["ports"]
         return port["silent"], {(r["address"], r["mac"], r["neighbour"]) for r in port["rivals"]}
 

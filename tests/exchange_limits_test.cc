@@ -1,5 +1,5 @@
-// Tests moves of a shard step by step, most of them while connections' time, places in tables or
-// room for packets runs out. One thread runs all workers, a few bursts at a time.
+// Tests moves of a shard step by step, most of them while connections expire, or while tables,
+// rings or the room for held packets are full. One thread runs all workers, a few bursts at a time.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -104,7 +104,7 @@ class ShardStepsTest : public testing::TestWithParam<Combination> {
       }
       return all;
     }
-    /// Serves a packet of each client that arrives at `worker`'s queue. Returns results by client.
+    /// Serves a packet of each client, received from `worker`'s queue. Returns results by client.
     std::vector<ScriptPort::Served> ask(unsigned worker, const std::vector<Client>& all) {
       return results_of(worker, all, [](const Client& one) { return one.asks(); });
     }
@@ -246,7 +246,7 @@ TEST_P(ShardStepsTest, AConnectionIsAsOldThereAsItWasHere) {
   }
 }
 
-// When all connections expire, some are in parcels, and some still at worker 0.
+// When all connections expire, some are packed for worker 1, and some still in worker 0's tables.
 TEST_P(ShardStepsTest, WhatExpiresOnItsWayEndsOnce) {
   constexpr unsigned kClients = 400;
   Steps steps(line(1'000), Bed::balance(), 1'024);
@@ -258,7 +258,7 @@ TEST_P(ShardStepsTest, WhatExpiresOnItsWayEndsOnce) {
   EXPECT_LT(steps.live(0), kClients);
   EXPECT_EQ(steps.live(1), 0U);
   steps.now_ms += kTimeoutMs + 1;
-  // Connections in parcels have not aged and go on; those at worker 0 have expired and begin again.
+  // Packed connections have not aged and go on; those of worker 0 have expired and begin again.
   for (unsigned n = 0; n < kClients; ++n) steps.port[0]->give(clients[n].asks(), n);
   for (const auto& one : steps.results(kClients)) EXPECT_EQ(one.verdict, Verdict::tracked);
   EXPECT_EQ(steps.live(0), 0U);
@@ -273,7 +273,7 @@ TEST_P(ShardStepsTest, WhatExpiresOnItsWayEndsOnce) {
   steps.check_packets();
 }
 
-// Some connections are in parcels, and some still at worker 0. ICMP errors arrive at both workers.
+// Some connections are packed, and some still at worker 0. ICMP errors arrive at both workers.
 TEST_P(ShardStepsTest, AnErrorFollowsItsConnection) {
   constexpr unsigned kClients = 300;
   Steps steps(line(1'000), Bed::balance(), 1'024);
@@ -416,7 +416,7 @@ TEST_P(ShardStepsTest, WhatWasServedWithoutAnEntryKeepsItsBackend) {
   }
 }
 
-// Worker 1 holds the shard's packets: worker 0 serves no burst, and so does not pass on the marker.
+// Worker 1 holds the shard's packets: worker 0 serves no burst, so passes on no marker (moving.h).
 TEST_P(ShardStepsTest, WhatCannotBeHeldIsDroppedAndCounted) {
   constexpr unsigned kMore = 100;
   constexpr unsigned kAll = ShardsOfWorker::kMostHeld + kMore;

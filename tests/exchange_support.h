@@ -122,7 +122,7 @@ struct Packet {
   /// The worker that has kept the packet in its burst (`Port::filed`), and neither sent it nor
   /// passed it on since; or `kNobody`.
   unsigned filed_by = kNobody;
-  bool is_misplaced = false;  ///< a step of its way was missing or in the wrong order
+  bool is_misplaced = false;  ///< a step, from `take` to `give_back`, was missing or too early
   unsigned tag = 0;           ///< for the test's use
   unsigned phase = 0;
   std::uint32_t number = 0;
@@ -130,12 +130,12 @@ struct Packet {
   std::array<std::byte, 384> bytes{};
 };
 
-/// Memory for a port's packets. It must outlive all ports, as packets of a destroyed port may be on
-/// their way.
+/// Memory for a port's packets. A pool must outlive all ports, as other workers' rings may have
+/// packets of a destroyed port.
 class Pool {
  public:
   explicit Pool(unsigned packets) : packets_(packets) {}
-  /// Takes a free packet; null if all are on their way. To be called by one thread.
+  /// Takes a free packet; null if none is free. To be called by one thread.
   Packet* take() {
     for (std::size_t n = 0; n < packets_.size(); ++n) {
       Packet& packet = packets_[next_++ % packets_.size()];
@@ -201,8 +201,8 @@ class MemoryPort : public Port, private WorkersExchange::Packets {
     }
   }
 
-  /// Makes the next run of the line end after `bursts` bursts, 3 or more. Packets on their way to
-  /// this worker are received in all of these bursts but the last two.
+  /// Makes the next run of the line end after `bursts` bursts, 3 or more. Packets from the rings to
+  /// this worker are added to all of these bursts but the last two.
   void set_bursts(unsigned bursts) {
     is_stepped_ = true;
     bursts_left_ = bursts;
@@ -256,7 +256,7 @@ class MemoryPort : public Port, private WorkersExchange::Packets {
   bool is_stepped_ = false;
   unsigned bursts_left_ = 0;
   Counter dropped_;
-  WorkersExchange exchange_;  // last, so that it is destroyed first: it gives packets back
+  WorkersExchange exchange_;  // last: its destructor, the first to run, gives packets back
 };
 
 /// Workers that run a load balancer, and whose shards can move.
@@ -423,8 +423,8 @@ inline std::string ageing_for(const std::string& table) {
   const auto at = std::ranges::find(tables, table) - tables.begin();
   return kAgeing[static_cast<std::size_t>(at) % kAgeing.size()];
 }
-/// Skips `cuckoo` under the thread sanitizer. Several of its tables are made at once, under a lock
-/// within DPDK that the sanitizer does not see.
+/// Skips `cuckoo` under the thread sanitizer. Several `cuckoo` tables are made at once, under a
+/// lock within DPDK that the sanitizer does not see.
 inline void skip_what_seems_a_race(const std::string& table) {
   if (kThreadSanitized && table == "cuckoo")
     GTEST_SKIP() << "the thread sanitizer does not see DPDK's locks";

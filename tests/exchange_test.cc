@@ -4,8 +4,8 @@
 //
 // A conversation has four kinds of packets, of which two are ICMP errors. Packets of one kind are
 // numbered, and arrive at the queue of one worker. Conversations pause until their connections have
-// ended by timeout, while shards go on moving, and begin again: each opens one connection each
-// time, which must keep its backend. The workers' clocks differ by hours and days.
+// ended by timeout, while shards go on moving, and begin again: each time, a conversation opens one
+// connection, which must keep its backend. The workers' clocks differ by hours and days.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -27,7 +27,7 @@ namespace {
 
 constexpr unsigned kConversations = 240;
 constexpr unsigned kBusyShards = 8;
-/// Packets of each worker that may be on their way at once.
+/// Packets in each worker's pool: so many may be in bursts, in rings or held at one time.
 constexpr unsigned kPackets = 64;
 constexpr unsigned kPhases = 8;
 
@@ -39,7 +39,8 @@ constexpr std::uint32_t kDelayMs = 12 * kMoveMs;
 constexpr std::uint32_t kTalkMs = 8 * kMoveMs;
 constexpr std::uint32_t kIdleMs = 24 * kMoveMs;
 static_assert(kTalkMs + kDelayMs < kIdleMs);
-/// The pause between a conversation's phases. It includes the second by which `scan` may be late.
+/// The pause between a conversation's phases. It includes 2 s more than delay and timeout, as
+/// `scan` may be a second late.
 constexpr std::uint32_t kPauseMs = kDelayMs + kIdleMs + 4 * kMoveMs;
 constexpr std::uint32_t kPeriodMs = kTalkMs + kPauseMs;
 
@@ -70,7 +71,7 @@ struct Traffic {
   std::atomic<std::uint64_t> dropped{0};
   std::atomic<bool> is_ending{false};
   std::atomic<unsigned> silent{0};  // ports that make no more packets
-  bool stops_at_once = false;       // the run ends while packets are on their way
+  bool stops_at_once = false;       // the run ends while packets are in rings or held
 
   std::uint64_t begun() const {
     std::uint64_t sum = 0;

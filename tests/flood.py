@@ -7,10 +7,10 @@
 The capture's busiest servers become services, and its replies come from their backends, as in
 roundtrip.py. millrace replays the capture alone, and then with a flood, which begins after a fifth of
 the capture: --each packets to those servers for each packet of the capture, from spoofed sources, or with
---recorded those of a recorded flood, sent to those servers in place of its victims. --speed makes the capture
-that many times faster. Both replays have a table of --capacity connections. Exit status 1 if a packet
-of a connection from before the flood came out different, or if that happened to more than 1 % of the
-connections that began later; 2 if the test cannot run.
+--recorded the packets of a recorded flood, sent to those servers instead of the flood's victims. --speed makes
+the capture that many times faster. Both replays have a table of --capacity connections. Exit status 1 if a packet
+of a connection from before the flood came out different than without the flood, or if that happened to more than
+1 % of the connections that began later; 2 if the test cannot run.
 """
 
 import argparse
@@ -171,7 +171,7 @@ def flood(options, folder):
     )
     print(
         f"{before:,} connections began before the flood: packets of {hurt:,} (allowed: 0) came out "
-        f"different than without it; {later:,} began during the flood: packets of {lost:,} (allowed: 1 %) did"
+        f"different than without the flood; {later:,} began during the flood: packets of {lost:,} (allowed: 1 %) did"
     )
     return hurt > 0 or lost > 0.01 * later
 

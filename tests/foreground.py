@@ -1,6 +1,6 @@
 """Importing this module makes the test, and every program that it starts, get signals as in the foreground.
 
-A shell ignores SIGINT for jobs in the background, and nohup ignores SIGHUP; child processes inherit both.
+A shell ignores SIGINT for jobs in the background, and nohup ignores SIGHUP; child processes inherit which signals are ignored.
 """
 
 import signal

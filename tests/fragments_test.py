@@ -133,7 +133,7 @@ class Fragments(Asked):
                 udp.send(payload(3000))
                 with self.assertRaises(TimeoutError):
                     udp.recv(65536)
-                # Fragments of a reply from the backend.
+                # The backend sends a reply in fragments, none of which may arrive.
                 server = a["servers"][0]
                 answering = self.in_place_of(family, server)
                 with self.network_.client:

@@ -135,7 +135,7 @@ class Gone(Asked):
                 ip(f"address add {a['service']}/{a['bits'] if family == 4 else 128} dev lo nodad")
                 other = socket.create_server((a["service"], PORT), family=FAMILIES[family])
                 self.addCleanup(other.close)
-        self.assertEqual(set(self.servers_of(20)), {FIRST, SECOND}, "backends must get connections as long as there are some")
+        self.assertEqual(set(self.servers_of(20)), {FIRST, SECOND}, "backends must get connections as long as there are backends")
         self.drain_all()
         for family in FAMILIES:
             self.assertEqual(self.connection_attempt(family), 0)
@@ -160,7 +160,7 @@ class Gone(Asked):
                 self.assertEqual(moved, met.count(FIRST) if on_unhealthy == "reset" else 0)
 
     def test_a_syn_that_nobody_answers_goes_elsewhere(self):
-        """The client's retransmitted SYN goes to another backend if the first one is unhealthy or removed."""
+        """The client's retransmitted SYN goes to another backend if the first backend is unhealthy or removed."""
         for way in ("unhealthy", "removed"):
             with self.subTest(way=way):
                 self.serve_with()

@@ -1,6 +1,6 @@
 // Tests new workers that take over the connections of old workers, which go on serving meanwhile.
-// In the end both have the same connections, whatever their tables and wherever the stream of
-// records is cut, unless the new workers lack a service, backend or function.
+// In the end old and new workers have the same connections, whatever their tables and wherever the
+// stream of records is cut, unless the new workers lack a service, backend or function.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -100,8 +100,8 @@ class HandoverTest : public testing::TestWithParam<Change> {
     return all;
   }
 
-  /// Returns true if the connection ends when its backend is removed; its next packet then gets
-  /// another backend.
+  /// Returns true if the connection ends when its backend is removed, so that the connection's next
+  /// packet goes to another backend.
   static bool moves(const ListedConnection& connection) {
     const auto protocol = std::visit([](const auto& key) { return key.protocol; }, connection.key);
     return !is_answered(connection.state) ||
@@ -119,7 +119,7 @@ class HandoverTest : public testing::TestWithParam<Change> {
   }
 
   /// Sends `to` the connections of `from` that have changed since the last call. `serves`: the
-  /// workers of `from` run, and get the request through their mailboxes.
+  /// workers of `from` run, so each gets the call of `carry` through its mailbox.
   void tell(Workers& from, std::vector<Carrying>& carrying, TakingOver& to, bool serves) {
     std::vector<std::byte> bytes;
     const auto append = [&bytes](std::span<const std::byte> more) {
@@ -151,8 +151,8 @@ class HandoverTest : public testing::TestWithParam<Change> {
     return true;
   }
 
-  /// Serves packets of connections that began earlier, until each worker has served each of its
-  /// connections at least once.
+  /// Serves packets of connections whose beginning the capture lacks, until each worker has served
+  /// each of its connections at least once.
   static void serve_some(Workers& workers, unsigned seed) {
     const TrafficPlan plan{
         .connections = kConnections, .packets = 20'000, .seed = seed, .midstream = true};
@@ -229,7 +229,7 @@ TEST_P(HandoverTest, TheyGoOn) {
   const auto& [one, other] = GetParam();
   Workers from = one.make();
   serve_some(from, seed_ % 1000);
-  // The number of workers stays, so the spread gives each worker the packets of its connections.
+  // The number of workers stays the same, so each worker gets the packets of its connections.
   Scheme same = other;
   same.workers = from.count();
   Workers to = same.make();

@@ -1,5 +1,5 @@
-// Tests the most housekeeping for which a burst waits, in the worst case: all connections of a
-// line, of both families, expire at one time.
+// Tests how many expired connections a line ends before a burst, which waits for this work, in the
+// worst case: all connections of the line, of both families, expire at one time.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +21,8 @@ namespace {
 constexpr std::uint32_t kClients = 4000;  // in each family
 constexpr std::uint32_t kTimeoutMs = 1000;
 constexpr std::uint32_t kBursts = 80'000;
-constexpr std::uint64_t kMost = 64;  // endings in a burst, for each family (docs/ageing.md)
+/// Connections of a family that may end before a burst (docs/ageing.md).
+constexpr std::uint64_t kMost = 64;
 
 /// A port that receives bursts of one packet: first a packet of each client at time 0, then, after
 /// the timeout, a packet each millisecond.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs a build, and the library built alone, static and shared, each into a folder of its own. Builds and runs
-# examples/ against each: with the CMake package, also in a project in C alone, and with pkg-config. Runs README's code.
+# examples/ against each of these three: with the CMake package, also in a project in C alone, and with pkg-config. Runs README's code.
 # Checks that the installed `millrace` finds `millrace-bench` beside it, and that the dataplane can be configured
 # without the libraries that only benchmarks need.
 #
@@ -19,7 +19,7 @@ run() { # run PROGRAM WHAT
   ran=$((ran + 1))
 }
 
-# Installs BUILD, and moves the tree to PREFIX: no file in it may need the path at which it was installed.
+# Installs BUILD, and moves the installed tree to PREFIX: no file in the tree may need the path at which the tree was installed.
 install_to() { # install_to BUILD PREFIX
   cmake --build "$1" >/dev/null
   cmake --install "$1" --prefix "$work/first" >/dev/null

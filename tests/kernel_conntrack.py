@@ -254,7 +254,7 @@ def differences(kernel, millrace):
 
 
 def renewed_differently(kernel, millrace, run):
-    """Yields conversations with the same state on both sides, but idle times that show that the last renewals differ."""
+    """Yields conversations with the same state on both sides, but idle times that differ too much for one last packet."""
     slack = (run.read_ns[1] - run.read_ns[0] + MARGIN_NS) / SECOND
     for conversation in kernel.keys() & millrace.keys():
         theirs, ours = kernel[conversation], millrace[conversation]
@@ -351,7 +351,7 @@ def track(choice, timeouts_s, options, files):
     )
     lost = len(sent) - router.forwarded()
     if lost or statistics["early_drop"] or statistics["drop"] or statistics["insert_failed"]:
-        raise RuntimeError(f"the router lost {lost} packets; its counters: {dict(+statistics)}")
+        raise RuntimeError(f"the router must lose no packet and no connection, but {lost} packets are lost; its counters: {dict(+statistics)}")
     return text, sent, (begin, end)
 
 

@@ -180,7 +180,7 @@ class Forwarding(Asked):
         return ends
 
     def compare(self, frames, kernel, ends):
-        """Checks that each frame has the same outcome, or that a rule explains why not. Returns the rules that were needed."""
+        """Checks that each frame has the same outcome, or that a rule explains the difference. Returns the rules that were needed."""
         left, ours, used = frames, {}, set()
         for _ in range(3):  # a busy machine loses frames
             ours |= ends.outcomes(left)

@@ -106,7 +106,7 @@ def _runs_out(difference, seen, run):
     conversation, *sides = difference
     low, high = run.read_ns[0] - MARGIN_NS, run.read_ns[1] + MARGIN_NS
     own = {run.timeout_s(conversation.protocol, s.state) for s in sides if s}
-    if any(s and s.state == "established" for s in sides):  # a RST or unanswered data shortens the timeout of `established`
+    if any(s and s.state == "established" for s in sides):  # to the kernel a RST or unacknowledged data changes the timeout of `established`
         own |= {run.timeouts_s["tcp_midstream"], run.timeouts_s["tcp_close"]}
     if None in sides and any(low <= p.time + t * SECOND <= high for p in seen for t in own):
         return True
@@ -291,7 +291,7 @@ KNOWN = (
     (
         "any ACK",
         "tcp_conntracks[][ack] takes FIN_WAIT to CLOSE_WAIT and LAST_ACK to TIME_WAIT, whichever side sends "
-        "the ACK and whatever it acknowledges",
+        "the ACK and whatever the ACK acknowledges",
         _any_ack,
     ),
     (
@@ -312,7 +312,7 @@ KNOWN = (
     (
         "second SYN",
         "to millrace a SYN after the end of a connection begins another (RFC 9293, 3.6.1); to the kernel "
-        "only once the SYN is answered, never in SYN_SENT2, and an ACK after it counts as a challenge (RFC 5961)",
+        "only once the SYN is answered, never in SYN_SENT2, and an ACK after the SYN counts as a challenge (RFC 5961)",
         _second_syn,
     ),
     (

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests millrace and the kernel on one card: millrace serves the services, and the kernel has the machine's own traffic.
+"""Tests millrace and the kernel on one card: millrace serves the services, and the kernel handles the machine's own traffic.
 
     kernel_port_test.py MILLRACE [TEST...]
 """
@@ -22,7 +22,7 @@ from one_card import ECHO, ONE_CARD, OWN, OneCard, configuration
 
 BGPD = "/usr/lib/frr/bgpd"
 SO_RCVBUFFORCE = 33  # <asm-generic/socket.h>; Python does not name it
-SECONDS_OF_LOAD = 8  # more than twice the hold time of 3 s, after which a silent session ends
+SECONDS_OF_LOAD = 8  # more than twice BGP's hold time of 3 s, after which a silent session ends
 
 
 class KernelPort(OneCard):
@@ -41,7 +41,7 @@ class KernelPort(OneCard):
                 self.assertEqual(stats["ports"][0]["kernel"]["full"], 0)
 
     def test_the_machine_reaches_who_is_on_the_link(self):
-        """Connections from the machine itself, as for health checks, reach backends, also at the port at which these serve."""
+        """Connections from the machine itself, such as health checks, reach the client, and backends at the port at which these serve."""
         self.serve()
         for family, a in ADDRESSES.items():
             with self.network_.client:
@@ -254,7 +254,7 @@ class KernelPort(OneCard):
             self.assertIn(f"mr0 has {a['outside']}, as mr1 has", said)
 
     def test_datagrams_outlive_who_takes_over(self):
-        """While both processes run, each reads a part of the kernel's datagrams; none may be lost."""
+        """While the old and the new process both run, each process reads a part of the kernel's datagrams; no datagram may be lost."""
         self.serve()
         with self.network_.client:
             hearing = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -316,7 +316,7 @@ class KernelPort(OneCard):
         self.assertLessEqual(stats["packets"]["dropped"].get("kernel_full", 0), of_kernel["full"])
 
     def bgpd(self, namespace, own, other, number):
-        """Starts a BGP daemon in a namespace, for a session with the daemon at `other`. Returns the path of its log."""
+        """Starts a BGP daemon in a namespace, for a session with the daemon at `other`. Returns the path of the started daemon's log."""
         folder = self.path(f"bgp{number}")
         os.mkdir(folder)
         with open(f"{folder}/bgpd.conf", "w", encoding="ascii") as file:
@@ -394,7 +394,7 @@ router bgp {number}
                 self.reload(configuration(own=[*OWN, "192.0.2.9/32"]))
                 for family in FAMILIES:
                     self.clients(1, family)[0].get(1)
-                self.assertEqual(self.addresses(), {"192.168.7.1"}, "the new interface of that name is not millrace's")
+                self.assertEqual(self.addresses(), {"192.168.7.1"}, "millrace must leave another program's new interface of that name alone")
                 self.stop()
 
     def test_addresses_stay_while_the_interface_is_down(self):

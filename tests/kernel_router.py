@@ -16,10 +16,10 @@ from namespaces import CannotTry, Namespace, command, ip, set_sysctls
 
 _COMMANDS = ("ip", "nft", "conntrack")
 
-# Key of [ageing.timeout_s]: (Linux's default in seconds, a short one, sysctls without their prefix nf_conntrack_).
+# Key of [ageing.timeout_s]: (Linux's default in seconds, a short timeout, sysctls without their prefix nf_conntrack_).
 # tcp_timeout_unacknowledged of the kernel is for mid-stream connections without a reply, and for
 # established ones with unacknowledged data. To millrace the latter are established (RFC 5382, REQ-5), so
-# tcp_midstream has both values of tcp_established. The kernel has one setting for udp and
+# tcp_midstream has the two timeouts of tcp_established here. The kernel has one setting for udp and
 # udp_unreplied.
 TIMEOUTS_S = {
     "tcp_syn_sent": (120, 2, ["tcp_timeout_syn_sent"]),

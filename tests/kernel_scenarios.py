@@ -6,7 +6,8 @@
 A conversation is a list of packets: the sender (`>` the client, `<` the server), the flags, the sequence
 number, the acknowledged number (both relative to the first number of the side whose bytes they count), and
 the number of bytes of data.
-`!` in front: a router's ICMP error about the packet, in place of it. `~500`: a pause of 500 ms.
+A `!` in front stands for a router's ICMP error about the packet, instead of the packet. `~500` stands for a
+pause of 500 ms.
 """
 
 import struct
@@ -40,7 +41,7 @@ _STATES = {
 }
 _ANSWERED = [">S 9000", "<SA 9500 9001"]
 _AGAIN = [*_ANSWERED, ">A 9001 9501"]
-# Packets to follow in each state: a SYN with another sequence number, and what may come after it.
+# Packets to follow in each state: a SYN with another sequence number, and what may come after this SYN.
 _SYNS = {
     "SYN": [">S 9000"],
     "SYN, SYN/ACK": _ANSWERED,

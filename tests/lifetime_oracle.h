@@ -1,8 +1,9 @@
 // The oracle of lifetime_test.cc: how long each connection may live, from its packets alone.
 //
 // The oracle has a clock, and for each live connection the time of the last packet and what the
-// packets have shown, but no table of states. It judges a connection when the connection is
-// removed, when a packet finds it, and at the end of the run: so each connection is judged.
+// packets have shown, but no table of states. The oracle judges a connection when the connection
+// is removed, when a packet comes for the connection, and at the end of the run: so each connection
+// is judged.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -137,7 +138,7 @@ class Oracle {
   /// `slack_ms`: how long after its timeout a connection may be kept; none: no connection is
   /// removed. `meets_expired`: true if a packet that comes after the timeout still finds its
   /// connection, as long as no sweep has removed the connection, and the connection then goes on;
-  /// false if such a packet finds none.
+  /// false if such a packet finds no connection.
   Oracle(std::optional<std::uint32_t> slack_ms, bool meets_expired)
       : slack_ms_(slack_ms), meets_expired_(meets_expired) {}
 
@@ -191,8 +192,8 @@ class Oracle {
   std::int64_t latest_ms = std::numeric_limits<std::int64_t>::min();
 
  private:
-  /// Returns the time since the connection's timeout; negative before the timeout, or if no
-  /// connection is removed.
+  /// Returns the time since the connection's timeout; negative before the timeout, and always if
+  /// the ageing scheme removes no connection.
   std::int64_t lateness_ms(const Life& life) const {
     if (!slack_ms_) return std::numeric_limits<std::int64_t>::min();
     return std::int64_t{now_} - life.deadline();

@@ -5,8 +5,7 @@
 // "A1" is another address in the network of a. With `<` the packet comes from the connection's
 // backend. PACKET names TCP flags, or is UDP; `guess` is an ACK, and `guessed-FIN` a FIN, from a
 // sender that has not seen the packets which it would have to acknowledge. DATA is an ACK with one
-// byte of data, `cut` the beginning of a TCP header. `+1000` in place of a packet lets 1000 ms
-// pass.
+// byte of data, `cut` the beginning of a TCP header. A line with `+1000` alone lets 1000 ms pass.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -117,7 +116,8 @@ class LimitsLine {
     }
     return std::string(to_string(verdict));
   }
-  /// Sends a burst: a DATA packet from the backend of each connection. Returns the verdicts.
+  /// Sends a burst: a DATA packet from the backend of each connection in `all`. Returns the
+  /// verdicts.
   std::vector<Verdict> answer(const std::vector<std::string>& all) {
     std::vector<Bytes> packets;
     for (const auto& who : all) packets.push_back(packet(who, connections_[who], true, "DATA"));

@@ -1,6 +1,6 @@
 // Tests limits with several workers that raise and lower counts at the same time, under every
-// sharing scheme that has a table. If workers share tables, one may end a TCP or UDP connection
-// that another has proved. In the end no connection is left.
+// sharing scheme that has a table. If workers share tables, a worker may end a TCP or UDP
+// connection that another worker has proved. In the end no connection is left.
 #include <gtest/gtest.h>
 
 #include <algorithm>

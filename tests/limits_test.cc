@@ -142,14 +142,14 @@ TEST_P(LimitsTest, EveryEndGivesBack) {
     is_free("a2");
     play("+7600000");  // idle beyond the timeout
     is_free("a3");
-    // Once both sides have sent and acknowledged their FINs, the connection no longer counts,
-    // although it still has entries.
+    // Once both sides have sent FINs and acknowledged each other's FIN, the connection no longer
+    // counts, although it still has entries.
     play("a3 FIN tracked\na3 < ACK tracked\na3 < FIN tracked\n");
     EXPECT_EQ(open("a99"), limit);
     play("a3 ACK tracked");
     is_free("a4");
-    // A RST ends the connection, and a SYN begins it again, while its source or service is at the
-    // limit.
+    // A RST ends the connection, and a SYN begins it again, while the connection's source or
+    // service is at the limit.
     play("a4 RST tracked\na99 SYN " + limit);
     play("a4 SYN tracked");
     EXPECT_EQ(established(), 0U);
@@ -162,7 +162,7 @@ TEST_P(LimitsTest, EveryEndGivesBack) {
 }
 
 // A reply that proves a connection without an entry may evict another connection to make room, but
-// not if a limit forbids one more.
+// not if a limit forbids one more connection.
 TEST_P(LimitsTest, RepliesProveNoMoreThanTheLimit) {
   for (const bool is_service : {false, true}) {
     Plan plan{.capacity = 100, .half_open_percent = 1, .evicts = true};
@@ -191,7 +191,8 @@ TEST_P(LimitsTest, RepliesProveNoMoreThanTheLimit) {
   }
 }
 
-// Replies in one burst keep the limit, too: no connection is evicted for one that a limit forbids.
+// Replies in one burst keep the limit, too: no connection is evicted to make room for a connection
+// that a limit forbids.
 TEST_P(LimitsTest, NorDoRepliesOfOneBurst) {
   for (const bool is_service : {false, true}) {
     Plan plan{.capacity = 100, .half_open_percent = 1, .evicts = true};
@@ -213,8 +214,8 @@ TEST_P(LimitsTest, NorDoRepliesOfOneBurst) {
 }
 
 // A reply that proves a connection without an entry advances the connection's state twice: when the
-// connection opens, and when the line follows the reply's burst. The next sequence number of the
-// reply's sender must be right all the same.
+// connection opens, and when the line follows the packets of the reply's burst. The next sequence
+// number of the reply's sender must be right all the same.
 TEST_P(LimitsTest, AReplyThatProvedEndsItsConnection) {
   make({.per_source = 2, .capacity = 100, .half_open_percent = 1, .evicts = true});
   play(R"(
@@ -287,7 +288,7 @@ TEST_P(LimitsTest, EvictionGivesBackWhatItTakes) {
   unsigned proved = 0;
   for (unsigned n = 0; n < 3000; ++n) {
     now_ = now_ + 5;
-    const auto host = static_cast<unsigned>(random() % 40);  // about half of all are host a's
+    const auto host = static_cast<unsigned>(random() % 40);  // about half of packets are host a's
     const std::string who = std::string(1, static_cast<char>('a' + (host < 20 ? host : 0))) +
                             std::to_string(random() % 100) + (random() % 4 == 0 ? "w" : "");
     const auto kind = static_cast<unsigned>(random() % 8);

@@ -28,7 +28,7 @@ inline Endpoint client(unsigned n) {
           static_cast<std::uint16_t>(1024 + n % 60000)};
 }
 
-/// A port that receives the added packets, one each burst, and collects those that are sent.
+/// A port that receives the added packets, one each burst, and collects the packets that are sent.
 class TestPort final : public Port {
  public:
   LinkType link_type() const override { return LinkType::ethernet; }

@@ -79,7 +79,7 @@ TEST_P(LineTest, AReplyWithoutAnEntryComesBackFromMaglevsBackend) {
       EXPECT_TRUE(source_of(back.sent[i]) == (asked && !is_own ? kVirtual : backend));
     }
   };
-  answer(kSyn);  // each backend begins a connection of its own
+  answer(kSyn);  // a SYN of each backend's own, which is no reply
   answer(kSyn | kAck);
   EXPECT_EQ(count(made, Verdict::stateless), 2U);
   EXPECT_EQ(made.line->counters().opened.value(), 0U);
@@ -122,8 +122,8 @@ TEST_P(LineTest, HalfOpenConnectionsHaveABudget) {
   check(made);
 }
 
-// In a full table, a connection that a reply proves evicts one of lower worth: lower in the state's
-// rank, or idle for longer at the same rank.
+// In a full table, a connection that a reply proves evicts a connection of lower worth: of a state
+// with a lower rank, or idle for longer at the same rank.
 TEST_P(LineTest, AFullTableGivesUpWhatIsMissedLeast) {
   BalanceConfig config;
   config.services = {.v4 = {service(kVirtual, {1, 2, 3})}};

@@ -106,7 +106,7 @@ class Live(Case):
             time.sleep(0.05)
 
     def ping(self, network, family, address, size=40):
-        """Sends three echo requests, each after the answer to the one before or 3 s without one. Returns the number of answers.
+        """Sends three echo requests: the next one once the previous one is answered, or after 3 s. Returns the number of answers.
         Uses raw sockets, as not every system has the command `ping`."""
         request, reply, protocol = (8, 0, socket.IPPROTO_ICMP) if family == 4 else (128, 129, socket.IPPROTO_ICMPV6)
         with network.client:

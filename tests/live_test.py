@@ -119,7 +119,7 @@ class IcmpErrors(Live):
         super().setUp()
         self.net = self.network()
         self.again = 0  # attempts that were repeated after a loss
-        # With tables of each worker's own, and round robin, only the worker that has a connection knows its server.
+        # With tables of each worker's own, and round robin, only the worker that has a connection knows the connection's server.
         self.start(self.net, 'sharing = "sharded"\n' + GOOD.replace("[[service]]", '[[service]]\nscheduler = "round-robin"'))
 
     def until_heard(self, attempt):
@@ -237,8 +237,8 @@ class IcmpErrors(Live):
         raise TimeoutError
 
     def assertTold(self, times):
-        """Checks that about `times` errors were forwarded. One in each family may still wait for its next hop (held), and
-        repeated attempts may have added some."""
+        """Checks that about `times` errors were forwarded. One error in each family may still wait for its next hop's MAC
+        (`held`), and repeated attempts may have added errors."""
         p = self.stop()["packets"]
         self.assertIn(p["related"], range(times - len(ADDRESSES), times + self.again + 1), p)
 

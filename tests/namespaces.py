@@ -50,7 +50,7 @@ def ip(words):
 
 
 def set_sysctls(values):
-    """Sets sysctls, given by their paths below net/."""
+    """Sets sysctls, given by their paths below /proc/sys/net/."""
     for name, value in values.items():
         with open(f"/proc/sys/net/{name}", "w", encoding="ascii") as file:
             file.write(str(value))

@@ -101,7 +101,7 @@ class Network:
 
 class OneLink:
     """A client, millrace and two servers on one bridge; millrace has one port. `direct`: each server has the service's
-    addresses on its loopback device without answering ARP for them, and replies directly to clients (direct server
+    addresses on its loopback device without answering for them on the link, and replies directly to clients (direct server
     return). Otherwise replies go through millrace."""
 
     QUIET = {"ipv4/conf/all/arp_ignore": 1, "ipv4/conf/all/arp_announce": 2}
@@ -211,7 +211,7 @@ class Servers:
 
 
 def payload(size):
-    """Returns `size` pseudo-random bytes, in each call the beginning of one sequence."""
+    """Returns the first `size` bytes of a fixed pseudo-random sequence."""
     return hashlib.shake_128().digest(size)
 
 

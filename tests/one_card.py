@@ -96,7 +96,7 @@ class OneCard(Asked):
             self.assertEqual({client.get(1000) for client in self.clients(20, family)}, set(a["servers"]))
 
     def settings(self):
-        """Returns settings of the card that millrace changes."""
+        """Returns the values of two settings of the card, both of which millrace changes."""
         with self.network_.middle:
             return [command("sysctl", "-n", f"net.{name}").strip()
                     for name in ("ipv4.conf.wire.rp_filter", "ipv6.conf.wire.disable_ipv6")]

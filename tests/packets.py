@@ -23,7 +23,7 @@ _PPPOE = 0x8864
 _PPP_IP = {0x21: 0x0800, 0x57: 0x86DD}
 
 _L4_MINIMUM = {TCP: 20, UDP: 8, SCTP: 12}
-# Places of checksums over a pseudo-header with the addresses (RFC 9293, 768, 8200, 4340, 3828).
+# Places, in the layer 4 header, of checksums that also cover a pseudo-header with the addresses (RFC 9293, 768, 8200, 4340, 3828).
 L4_CHECKSUM = {TCP: 16, UDP: 6, ICMPV6: 2, DCCP: 6, UDP_LITE: 6}
 
 
@@ -37,7 +37,7 @@ class Flow(NamedTuple):
     l4_wire: int  # bytes behind the headers on the wire, according to the IP header
     fragment: bool  # the first of several fragments
     ports: int  # the place of the source port, which the destination port follows; or 0
-    whole: bool  # the layer 4 header was captured completely, and is consistent
+    whole: bool  # the layer 4 header is complete and consistent, and IPv4 options name no further hop
 
 
 class Quote(NamedTuple):
@@ -49,7 +49,7 @@ class Quote(NamedTuple):
     end: int  # one past the error's last captured byte
     at: int  # the beginning of the quoted packet
     quote_end: int  # one past the last quoted byte
-    flow: Flow  # the quoted packet's; its places count from `at`
+    flow: Flow  # the flow of the quoted packet; the flow's places count from `at`
 
 
 def _behind_ethernet(data, at, kind):
@@ -139,7 +139,7 @@ def _v6(data, l3):
         if at + 8 > end:
             return None
         if kind == _ROUTING and data[at + 3]:
-            return None  # the destination is a hop, not the packet's end
+            return None  # the destination address is that of a hop, not of the receiver
         if kind == _FRAGMENT:
             if data[at + 2] or data[at + 3] & 0xF8:
                 return None
@@ -245,7 +245,7 @@ def reversed_key(flow):
 
 def sum16(data):
     """Returns the one's complement sum of `data`, an even number of bytes, as a residue modulo 65535."""
-    return int.from_bytes(data, "big") % 65535  # 2^16 is 1 modulo 65535, so the number is its words' sum
+    return int.from_bytes(data, "big") % 65535  # 2^16 is 1 modulo 65535, so the number and the sum of its 16-bit words have one residue
 
 
 def adjusted(checksum, old, new):

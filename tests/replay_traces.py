@@ -4,9 +4,9 @@
     replay_traces.py MILLRACE [FOLDER] [--skip-judge]
 
 Each run must end with status 0; or with 3 if libpcap itself refuses the file, if millrace does not read
-the link type, or if the file breaks off in the middle, which must give results all the same. No sanitizer
-may report an error; the counters must add up and obey docs/stats.schema.json; every packet that libpcap
-sees must be counted (in a pcapng file, every packet that captures.py sees: libpcap does not read all of them); and
+the link type, or if the file breaks off in the middle; a run of such a broken file must write statistics all
+the same. No sanitizer may report an error; the statistics must add up and obey docs/stats.schema.json; every
+packet that libpcap sees must be counted (in a pcapng file, every packet that captures.py sees: libpcap does not read all of them); and
 check_balance.py must find no error in the written capture. Exit status 1 if any of this fails, 77 if the
 folder is absent.
 """
@@ -107,7 +107,7 @@ def problems(done, stats, opinion):
     if c["opened"] != c["live"] + sum(c["closed"].values()):
         yield f"{c['opened']} connections were opened, which must be the sum of {c['live']} live and the closed ones: {c['closed']}"
     if served < p["out"]:
-        yield f"{p['out']} packets out, but only {served} have a reason"
+        yield f"{p['out']} packets were sent, and each must be counted as tracked, stateless, related or untracked, but only {served} are"
     if opinion is not None and p["in"] != opinion[1]:
         yield f"{p['in']} packets came in, but the capture has {opinion[1]}"
 
@@ -157,7 +157,7 @@ def main():
                 print(f"{os.path.relpath(path, options.folder)}: {text}")
             failures += bool(wrong)
     files = sum(statuses.values())
-    print(f"{files} captures, by exit status {dict(sorted(statuses.items()))}, {failures} wrong")
+    print(f"{files} captures, by exit status {dict(sorted(statuses.items()))}, {failures} with errors (allowed: 0)")
     print(", ".join(f"{count:,} {name}" for name, count in totals.most_common() if count))
     return 1 if failures or not files else 0
 

@@ -52,7 +52,8 @@ class Restart(Asked):
                 stats = self.stop()
                 self.assertGreaterEqual(stats["connections"]["taken_over"], 50)
                 self.assertLess(stats["connections"]["opened"], 50)
-                # The first process has refused packets larger than the MTU, and so does each that takes over.
+                # The XDP program that the first process has loaded makes the other ends send no packet larger than the MTU
+                # (docs/run.md); each process that takes over keeps this program.
                 self.assertNotIn("truncated", stats["packets"]["dropped"])
 
     @unittest.skipUnless(os.path.exists("/dev/net/tun"), "no /dev/net/tun here")
@@ -101,7 +102,7 @@ class Restart(Asked):
         self.assertEqual(stats["connections"]["opened"], 0)
 
     def test_functions_come_and_go(self):
-        """Each function finds its part of connections by its name, wherever it is in the chain."""
+        """Each function finds its part of a connection's record by the function's name, wherever the function is in the chain."""
         alone, *chains = 'function = "balance"', 'chain = ["forward", "balance"]', 'chain = ["balance", "forward"]'
         self.serve_with(f"{alone}\n" + GOOD)
         before = self.clients(20)
@@ -115,7 +116,7 @@ class Restart(Asked):
             self.reload(f"{functions}\n" + GOOD)
 
     def test_a_load_balancer_comes(self):
-        """The new process has a load balancer, the old one had none, and offers no services."""
+        """The new process has a load balancer; the old process has none, and offers no services."""
         ports, _, _ = GOOD.partition("[[service]]")
         self.serve_with('function = "forward"\n' + ports)
         self.assertEqual(self.take_over('chain = ["forward", "balance"]\n' + GOOD), 0)
@@ -204,7 +205,7 @@ class Restart(Asked):
         met += [client.get(1) for client in clients[20:]]
         told = len(self.bytes_of("/handover/connections", number=number, last="true"))
         self.assertGreater(told, 5 * 56)
-        self.assertLess(told, 20 * 56, "connections that have not changed are sent again")
+        self.assertLess(told, 20 * 56, "connections that have not changed must not be sent again")
         # The new process does not let the old one end: the old one goes on, and serves the packets that waited.
         self.assertEqual([client.get(1) for client in clients], met)
         self.refused(409, ["goes on"], "POST /handover/end", number=number)

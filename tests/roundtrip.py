@@ -7,7 +7,7 @@ The capture's busiest servers become services. In the first replay the capture i
 the backend of each conversation. In the second, each captured reply comes from that backend, and each
 captured ICMP error about a request quotes the packet that was sent to that backend. Replies and errors must
 come out byte-identical to the captured ones, except that errors come from the service itself; all other
-packets must come out as the first time. Exit status 1 if they do not, 2 if the test cannot run.
+packets must come out as in the first replay. Exit status 1 if any of this fails, 2 if the test cannot run.
 """
 
 import argparse
@@ -285,7 +285,7 @@ def round_trip(millrace, path, count, folder):
             errors.append(f"packet {number}: the {what} came out different at byte {where}")
         identical += is_reply and where is None
     if total != len(presented):
-        errors.append(f"{len(presented)} packets went in the second time, and all must come out, but {total} came out")
+        errors.append(f"{len(presented)} packets went into the second replay, and all must come out, but {total} came out")
     print(
         f"{len(servers)} servers, {judge.connections:,} connections, {judge.translated:,} packets "
         f"to backends, {judge.related:,} errors about them, {presenter.presented:,} replies and "

@@ -1,6 +1,6 @@
 """The frames of kernel_forwarding_test.py, which a router takes in, forwards, drops or answers.
 
-Each frame has a mark, which is also in the packet that the router forwards, or in the ICMP error that it sends.
+Each frame has a mark, which is also in the packet that the router forwards, or in the ICMP error or echo reply that it sends.
 """
 
 import socket
@@ -94,7 +94,7 @@ class Table:
         self.frames = []
 
     def add(self, name, packet, link="outside", mac=None, tags=b"", kind=None):
-        """Adds a frame; `packet` returns the packet for a mark."""
+        """Adds a frame; `packet(mark)` returns the frame's packet, with that mark in it."""
         mark = b"mark%05d" % len(self.frames)
         packet = packet(mark)
         if kind is None:
@@ -188,8 +188,8 @@ def broken_headers(table, family):
 
 
 def sources_for_rpf(table, family):
-    """Adds packets from the link that the route to their source leads to, and from the other link. A packet's names in the two
-    families differ only in the family."""
+    """Adds packets that arrive from one link, and whose source is routed to that link, to the other link, or nowhere. The names
+    of a case's IPv4 and IPv6 packets differ only in the family."""
     n = NAMES[family] | {"unrouted": "9.9.9.9" if family == 4 else "2620::1"}
     for link, to in (("outside", "near"), ("inside", "host"), ("outside", "inside"), ("inside", "virtual")):
         for source in ("near", "far", "host", "gateway", "unrouted"):

@@ -65,7 +65,7 @@ class Shards(Asked):
         self.assertEqual(self.ask("GET /stats")["connections"]["taken_over"], 20)
 
     def test_a_few_busy_conversations(self):
-        """Half of the packets are of three conversations: still, after a while, no worker gets over 10 % more packets than the mean."""
+        """Half of the packets are of three conversations: still, after a while, no worker gets over 10 % more packets than the workers' mean."""
         self.serve_with(GOOD + LEVEL + "50\n")
         ended = threading.Event()
 
@@ -113,7 +113,7 @@ class Shards(Asked):
         self.stop()
 
     def test_no_workers_tables_run_full(self):
-        """Shards leave the worker that has all shards as connections open, however few packets the connections have."""
+        """Shards leave the worker to which all shards were moved, once connections open there, however few packets these have."""
         text = GOOD.replace("workers = 2", "workers = 8").replace("capacity = 20000", "capacity = 4000", 1)
         self.serve_with(text + LEVEL + "20\n")
         for shard in range(512):
@@ -162,7 +162,7 @@ class Shards(Asked):
         self.assertIn("spread.level = true moves connections between tables", check.stderr)
 
     def test_a_reload_begins_the_interval_anew(self):
-        """The interval was a minute: after a reload with a shorter one, shards move at once."""
+        """The interval was a minute: after a reload with an interval of 50 ms, shards move without waiting for the minute's end."""
         self.serve_with(BY_HAND)
         end = self.transferring(10)
         self.write("f.toml", GOOD + LEVEL + "50\n")

@@ -43,8 +43,8 @@ std::uint64_t number_of(const char* name) {
   return text == nullptr ? 1 : std::strtoull(text, nullptr, 10);
 }
 
-/// Clients with successive numbers use different services, so that a reply with another client's
-/// record is recognised.
+/// Clients with successive numbers use different services, so that a reply translated by another
+/// client's record is recognised.
 constexpr unsigned kServices = 5;
 Endpoint service_of(unsigned n) {
   return {{203, 0, 113, static_cast<std::uint8_t>(10 + n % kServices)}, kService};

@@ -1,4 +1,4 @@
-"""Common parts of the study's tests: a study with a program that answers at once, and its page."""
+"""Common parts of the study's tests: a study with a program that answers at once, and the study's page."""
 
 import json
 import os

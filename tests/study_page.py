@@ -171,7 +171,7 @@ json.dump(""").replace('{"results": rows,', '{"in": at, "results": rows,') + "\n
         self.run_it("full", "--rounds", "2")
         self.assertIn("Of two rounds, 19 in 20 values differ by at most 9.09 %.", self.page())
         self.assertNotIn("Measured a second time", self.page())
-        # The medians shown are 10.5 and 12.5 for these two rows, and 10 for the others.
+        # The medians shown are 10.5 and 12.5 for t3 and t4, and 10 for the other rows.
         self.given([{"table": f"t{n}", "ns": {3: 10.5, 4: 10, 5: 0}.get(n, 10)} for n in range(22)], "")
         self.run_it("full", "--again", "--rounds", "2")
         self.assertIn("Measured a second time in 2.", self.page())

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of the study: the programs it runs, the results it keeps, and its page, with a program that answers at once.
+"""Tests the programs that the study runs, the results that it keeps, and its page, with a program that answers at once.
 
     study_test.py
 """

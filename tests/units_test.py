@@ -44,7 +44,7 @@ exec unshare --pid --mount --ipc --uts --cgroup --fork --kill-child "$@"
 """
 UNGROUP = """mount --make-rprivate / && mount -t cgroup2 cgroup2 "$1" && find "$1/$2" -depth -type d -exec rmdir {} +"""
 
-# Starts systemd on an overlay over this machine's root. What it writes, and its mounts, vanish with the namespace.
+# Starts systemd on an overlay over this machine's root. What systemd writes and mounts vanishes with the namespace.
 BOOT = """set -e
 mount --make-rprivate /
 mount -t tmpfs tmpfs "$1"
@@ -142,7 +142,7 @@ class Systemd:
                     os.killpg(self._boot.pid, signal.SIGKILL)
                 why = self._boot.stderr.read().strip()
                 self.close()
-                # Containers may forbid the mounts or control groups that are needed; systemd's output says which.
+                # Containers may forbid the mounts or control groups that are needed; standard error says which.
                 raise unittest.SkipTest("no systemd starts in namespaces here: " + why)
             time.sleep(0.1)
 

@@ -1,5 +1,5 @@
-// Tests several workers. They must send the same packets as one worker, in the same order, with the
-// same counts; if one fails, the run ends with an error.
+// Tests several workers. Together the workers must send the same packets as one worker alone, in
+// the same order, with the same counts; if a worker fails, the run ends with an error.
 #include "worker/workers.h"
 #include "core/processors.h"
 
@@ -148,7 +148,8 @@ TEST_F(WorkersTest, TwoDoWhatOneDoesWithEveryTable) {
   }
 }
 
-/// Returns the requests as captured, each followed by the reply of the backend that gets it.
+/// Returns the requests as captured, each followed by the reply of the backend that gets the
+/// request.
 Capture with_replies(const Capture& requests, const Capture& at_backends) {
   Capture both(requests.format());
   std::size_t n = 0;
@@ -233,7 +234,7 @@ TEST_F(WorkersTest, RepliesMeetTheirRequests) {
   }
 }
 
-// An ICMP error goes to the worker that has the connection (to any worker if they share tables),
+// An ICMP error goes to the worker that has the connection (to any worker if workers share tables),
 // and so to the connection's client or backend, even if another worker's scheduler would choose
 // another backend.
 TEST_F(WorkersTest, ErrorsMeetTheirConnections) {

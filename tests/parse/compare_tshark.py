@@ -6,7 +6,7 @@
 For each packet, the parser and tshark give the five-tuple of the outermost IP header, or none. Every
 difference must fall into one of the CATEGORIES below, each of which has a rule and a reason (also in
 docs/parse.md). Of the packets with a five-tuple that tshark sees whole, at least 99.9 % must have
-one from the parser. Captures that libpcap refuses, and link types that are not read, are listed. Exit
+a five-tuple from the parser. Captures that libpcap refuses, and link types that are not read, are listed. Exit
 status: 0 if all this holds, 1 if not, 77 (skipped) if the captures or tshark are absent.
 """
 
@@ -325,7 +325,7 @@ def main():
         print(f"{total.categories[name]:7} {name}: {reason}")
     share = total.tracked / total.whole if total.whole else 0
     print(f"{len(total.unexplained)} differences unexplained (allowed: 0)")
-    print(f"{total.tracked} of {total.whole} five-tuples that tshark sees whole are tracked "
+    print(f"the parser gives five-tuples for {total.tracked} of {total.whole} packets whose five-tuple tshark sees whole "
           f"({share:.4%}; wanted: at least {WANTED_SHARE:.1%})")  # fmt: skip
     return 0 if not total.unexplained and share >= WANTED_SHARE else 1
 
