@@ -29,7 +29,8 @@ struct Machine {
   bool is_root = false;  ///< this process runs as root
 };
 
-/// Returns the findings, the most important subjects first. Any thread; takes some milliseconds.
+/// Returns the findings, the most important subjects first. Any thread may call this; it takes some
+/// milliseconds.
 std::vector<Finding> examine(const Machine& machine);
 
 }  // namespace millrace::cli

@@ -21,8 +21,8 @@
 namespace millrace::cli {
 namespace {
 
-// Longest wait for the devices of the old process after its end: on a busy machine the kernel takes
-// seconds to close packet sockets.
+// Longest time for which this process tries to claim the interfaces that the old process had: on a
+// busy machine the kernel takes seconds to close the packet sockets of a process that has ended.
 constexpr std::chrono::seconds kPatience{60};
 
 /// Adds the unsigned integers of an object and of the objects in it to `table`. The name of a
@@ -82,8 +82,8 @@ std::string port_text(const Config::Port& port, const Devices& devices, std::siz
                      fmt::join(mac.bytes, ":"), devices.mtu(number));
 }
 
-/// True if two processes can have all devices open at once. Then packets wait during a take-over,
-/// and are lost only if a queue of the new process is full.
+/// True if two processes can have all devices open at once. If so, packets wait during a take-over
+/// in the queues of the new process, and are lost only if a queue is full.
 bool can_share_devices(const Config& config) {
   return std::ranges::all_of(config.live.ports, [](const Config::Port& port) {
     return port.device.kind == DeviceKind::af_packet || port.device.kind == DeviceKind::null;
@@ -229,7 +229,7 @@ Result<void> LiveRun::claim_what_is_new() {
   return claims_.take(names, {});
 }
 
-/// Notes the taps that ended with the old process: DPDK makes new ones of the same names.
+/// Notes the taps that ended with the old process: DPDK makes new interfaces of these names.
 void LiveRun::note_new_taps() {
   for (const Config::Port& port : config_.live.ports) {
     const std::string& name = port.device.target;
@@ -344,7 +344,7 @@ Result<void> LiveRun::claim_in_time() try {
   return {};
 } catch (const std::system_error& error) {
   warn({std::string("cannot start the thread that claims the interfaces, so another millrace could "
-                    "take them too: ") +
+                    "take these interfaces, too: ") +
         error.what()});
   return {};
 }
@@ -356,8 +356,10 @@ void LiveRun::describe() const {
   for (const std::string& warning : live_->devices().warnings()) note("warning: " + warning);
   for (const std::string& warning : doubts(config_)) note("warning: " + warning);
   if (config_.workers > processors())
-    note(fmt::format("warning: {} workers take turns on {} processors", config_.workers,
-                     processors()));
+    note(
+        fmt::format("warning: {} workers take turns on {} processors: with workers = {} each "
+                    "worker has a processor of its own",
+                    config_.workers, processors(), processors()));
   if (live_->kernel() != nullptr) {
     for (const std::string& warning : live_->kernel()->doubts()) note("warning: " + warning);
   }

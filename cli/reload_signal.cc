@@ -35,8 +35,8 @@ ReloadSignal::ReloadSignal(std::function<void()> reload)
         }
       }) {}
 
-/// Wakes the thread by a signal, so that it ends at once unless a reload is under way: in a restart
-/// no packet is forwarded until this destructor returns.
+/// Wakes the thread by a signal, so that it ends at once unless a reload is under way: if a new
+/// process waits for the end of this one to open its devices, no packet is forwarded meanwhile.
 ReloadSignal::~ReloadSignal() {
   thread_.request_stop();
   ::pthread_kill(thread_.native_handle(), SIGHUP);

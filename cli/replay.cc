@@ -105,8 +105,8 @@ void ReplayCommand::warn(std::string_view message) const {
   if (!common.quiet) say(fmt::format("millrace: warning: {}\n", message));
 }
 
-/// Checks that no file is written twice, or read and written. Errors: usage, or a file cannot be
-/// written.
+/// Checks that no file is written twice, or both read and written. Errors: usage, or a file cannot
+/// be written.
 Result<void> ReplayCommand::check_files() const {
   const auto refuse = [](std::string_view option, const std::string& path, std::string_view what) {
     return std::unexpected(Error{fmt::format("{}: {} is {}: give another file", option, path, what),
@@ -201,8 +201,10 @@ Result<Ports> ReplayCommand::open_ports(const Capture& capture, Parts parts) con
 /// Returns a warning if there are more workers than processors.
 std::optional<std::string> too_many_workers(unsigned workers) {
   if (workers <= processors()) return std::nullopt;
-  return fmt::format("{} workers take turns on {} processors: --workers {} has one for each",
-                     workers, processors(), processors());
+  return fmt::format(
+      "{} workers take turns on {} processors: with --workers {} each worker has a processor of "
+      "its own",
+      workers, processors(), processors());
 }
 
 /// Returns a warning with the highest watermark that a table has reached; none if no table has

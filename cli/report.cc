@@ -148,8 +148,8 @@ Json workers_of(const RunReport& report) {
   return list;
 }
 
-/// Returns how many connections ended in which way: the ways that occurred, and the first way
-/// (idle) always.
+/// Returns the numbers of connections that ended, by reason: for the reasons that occurred, and for
+/// `timeout` always.
 Json endings(const WorkerCounters& counters) {
   Json all = Json::object();
   for (std::size_t e = 0; e < kEndings; ++e) {
@@ -216,12 +216,14 @@ void print_packets(Table& table, const RunReport& report) {
     row("stateless", totals.stateless, why_stateless(report, totals.stateless));
   if (totals.related != 0) row("related", totals.related, "ICMP errors about what was served");
   for (const auto& [name, count] : totals.untracked) row(name, count, "passed untouched");
-  if (totals.consumed != 0) row("consumed", totals.consumed, "for the host itself");
+  if (totals.consumed != 0) row("consumed", totals.consumed, "for the host itself or the kernel");
   if (totals.held != 0) row("held", totals.held, "until their next hops are known");
   for (const auto& [name, count] : totals.dropped) row(name, count, "dropped");
   if (totals.generated != 0)
-    table.line("  {:<16}{:>10}           made here: ARP, neighbour discovery, ICMP, RSTs",
-               "generated", grouped(totals.generated));
+    table.line(
+        "  {:<16}{:>10}           made by millrace (ARP, neighbour discovery, ICMP, RSTs) or sent "
+        "by the kernel",
+        "generated", grouped(totals.generated));
 }
 
 void print_memory(Table& table, const RunReport& report) {
@@ -229,7 +231,8 @@ void print_memory(Table& table, const RunReport& report) {
   const TableReport v6 = report.workers->report_v6();
   if (v4.capacity == 0) return table.line("{:<14}none: nothing is tracked", "memory");
   table.line(
-      "{:<14}{:>14} MiB for {} IPv4 and {} IPv6 connections, {:.0f} bytes an IPv4 one, {} pages",
+      "{:<14}{:>14} MiB for {} IPv4 and {} IPv6 connections, {:.0f} bytes for each IPv4 "
+      "connection, {} pages",
       "memory", (v4.memory_bytes + v6.memory_bytes) >> 20, grouped(v4.capacity),
       grouped(v6.capacity), bytes_per_connection(report), to_string(v4.pages));
 }
@@ -322,7 +325,7 @@ std::string to_table(const RunReport& report) {
   const std::uint64_t taken_over = counters.taken_over.value();
   table.line("{:<14}{:>14} opened{},{} {} ended, {} live at most, {} refused", "connections",
              grouped(counters.opened.value()),
-             report.is_configured ? "" : " (each direction is one, without services)",
+             report.is_configured ? "" : " (without services each direction is a connection)",
              taken_over == 0 ? "" : " " + grouped(taken_over) + " taken over,",
              grouped(counters.ended()), grouped(counters.peak.value()),
              grouped(counters.refused.value()));

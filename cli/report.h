@@ -24,7 +24,7 @@ struct RunReport {
   Config::Spread spread;
   std::vector<Workers::Time> times;  ///< time of each worker; a replay leaves out writing
   std::optional<std::uint64_t> seed;
-  bool is_configured = true;  ///< false: no services; each direction is a connection
+  bool is_configured = true;  ///< false: no services, so that each direction is a connection
   bool interrupted = false;
   std::string loss;  ///< the part of the capture that was not read, also in `warnings`; empty: none
   std::vector<std::string> warnings;

@@ -102,13 +102,16 @@ std::string lines_of_ports(const RunReport& report) {
     const KernelSide* const kernel = report.live->kernel();
     if (kernel == nullptr || kernel->tap(port) == nullptr) continue;
     const KernelSideStatistics of = kernel->statistics(port);
-    line("{:<14}{:>14} frames given to the kernel by {}, {} taken from it, {} found no room", "",
-         grouped(of.given), kernel->tap(port)->name(), grouped(of.taken), grouped(of.full));
+    line(
+        "{:<14}{:>14} frames given to the kernel by {}, {} taken from it, {} for the kernel "
+        "dropped for lack of room",
+        "", grouped(of.given), kernel->tap(port)->name(), grouped(of.taken), grouped(of.full));
     for (const std::string& address : kernel->tap(port)->foreign_addresses())
       line("{:<14}{:>14} on {} is not among the port's addresses: nothing reaches it", "", address,
            kernel->tap(port)->name());
     if (of.is_gone)
-      line("{:<14}{:>14} is gone until another millrace takes over", "", kernel->tap(port)->name());
+      line("{:<14}{:>14} was deleted: the next start or take-over makes it again", "",
+           kernel->tap(port)->name());
     if (of.too_long != 0)
       line("{:<14}{:>14} frames of the kernel were longer than the port's MTU, and dropped", "",
            grouped(of.too_long));

@@ -34,8 +34,8 @@ std::unexpected<Error> interruption() {
 }
 
 /// Returns a pidfd of the process that listens at the socket `path`; -1 if that process cannot be
-/// seen from here, none if no process listens. Errors: this user may not ask the process, or it is
-/// too busy.
+/// seen from here, none if no process listens. Errors: this user may not ask the process, the
+/// process runs as another user than this one or root, or the process is too busy.
 Result<std::optional<int>> process_at(const std::string& path) {
   const auto address = unix_address(path);
   if (!address) return std::unexpected(address.error());
@@ -140,9 +140,9 @@ Result<void> TakeOver::take_all(bool last) {
 }
 
 /// Takes over all connections in the first round, and in each further round those that have changed
-/// meanwhile. A round is mostly shorter than the round before, since fewer connections change in
-/// it. Ends when a round has few connections, or no fewer than the round before; after ten rounds
-/// at the latest.
+/// meanwhile. A round is mostly shorter than the previous one, since fewer connections change in
+/// it. Ends when a round has fewer than a thousand connections, or no fewer than the previous
+/// round; after ten rounds at the latest.
 Result<void> TakeOver::start(Workers& workers, std::shared_ptr<Owners> owners) {
   constexpr unsigned kMostTimes = 10;
   constexpr std::uint64_t kFew = 1000;
@@ -160,9 +160,9 @@ Result<void> TakeOver::start(Workers& workers, std::shared_ptr<Owners> owners) {
 
 Result<void> TakeOver::stop_the_other() { return take_all(true); }
 
-/// The old process may end before it can answer. Then its socket stays, but no process listens at
-/// the socket, even while the old process still closes its devices. If the request got no answer
-/// and the old process has not ended, the request is sent again, for a second.
+/// The old process may end before it can answer. In that case the file of its socket stays, but no
+/// process listens there, even while the old process still closes its devices. If the request got
+/// no answer and the old process has not ended, the request is sent again, for a second.
 Result<void> TakeOver::let_the_other_end() {
   constexpr std::chrono::seconds kSoon{1};
   constexpr std::chrono::milliseconds kPause{10};
@@ -190,7 +190,10 @@ Result<void> TakeOver::wait_for_its_end() const {
   constexpr std::chrono::milliseconds kLook{100};
   constexpr int kMost = 600;
   for (int looks = 0; process_ >= 0 && looks < kMost && !is_gone(kLook); ++looks) {
-    if (interrupted) return std::unexpected(Error{"interrupted: the running millrace has ended"});
+    if (interrupted)
+      return std::unexpected(
+          Error{"interrupted: the old millrace no longer forwards and this one does not forward "
+                "yet: start millrace again"});
   }
   return {};
 }

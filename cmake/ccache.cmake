@@ -28,8 +28,8 @@ set(CMAKE_CXX_COMPILER_LAUNCHER env
   CCACHE_PCH_EXTSUM=1
   ${MILLRACE_CCACHE})
 # A precompiled header contains the path of its clone, so each clone compiles its own precompiled headers, without
-# ccache. For a source that uses a precompiled header, ccache compares the headers that this was made of; in place of the
-# bytes of the precompiled header it compares a file beside that, .sum, which holds the name of the target.
+# ccache. For a source that uses a precompiled header, ccache compares the headers of which the precompiled header was made. In
+# place of the bytes of the precompiled header ccache compares the file beside it with the ending .sum, which holds the target's name.
 function(millrace_is_of_this_clone headers)
   set_target_properties(${headers} PROPERTIES CXX_COMPILER_LAUNCHER "")
   file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${headers}.dir/cmake_pch.hxx${CMAKE_PCH_EXTENSION}.sum ${headers})

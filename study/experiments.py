@@ -191,7 +191,7 @@ def _check_finding(path, finding, pictures):
     for of in finding.get("of", {}).values():
         _check(path, "finding: of: ", of, _OF_KEYS, ())
     if max(pictures_of(finding)) > pictures:
-        raise UsageError(f"{path}: finding: picture: give the number of the picture that shows it, from 1")
+        raise UsageError(f"{path}: finding: picture: give the number of the picture that shows it, from 1 to {pictures}: the file has {pictures}")
     if "agrees" in finding and "differs" not in finding:
         raise UsageError(f"{path}: finding: differs is missing: give a text for results that differ from the published ones: {finding['text']}")
     _check_names(path, finding)

@@ -122,7 +122,7 @@ def _to_measure(options):
 
 
 def _to_show(options, results):
-    """Returns the study of the results in the file that the program of the last record has measured, on whichever machine."""
+    """Returns the study of those results in the file that are of the same program as the last record, on whichever machines."""
     if not results.records:
         why = f" ({results.damaged[0]})" if results.damaged else ""
         raise UsageError(f"--results {options.results}: no results in it{why}: give what study/run has written")
@@ -202,7 +202,7 @@ def _study():
 
 
 def main():
-    """Runs the study. If standard output is closed or its disk is full, ends without a message, because none can be written."""
+    """Runs the study. If standard output cannot be written, prints why to standard error, except after its reader has closed it."""
     try:
         try:
             return _study()

@@ -98,7 +98,7 @@ def _size(value):
 
 
 def spread(row, key, per=None):
-    """Returns median, least and most of the value `key`, three times the same for a single number; None if it was not measured. If `per`
+    """Returns median, least and most of the value `key`; for a number without least and most that number three times; None if it was not measured. If `per`
     names another value, divides by that value."""
     value = row.get(key)
     if isinstance(value, dict):  # an object such as {"ns_median": ...}

@@ -22,7 +22,7 @@ class ReportCli(Case):
         self.assertIn(" Mpps by 4 workers (", self.table("--workers", "4"))
 
     def test_each_direction_for_itself(self):
-        words = "opened (each direction is one, without services),"
+        words = "opened (without services each direction is a connection),"
         self.assertIn(words, self.table())
         self.assertNotIn("each direction", self.table(text=SERVICE.format(address="198.19.0.1", backend="")))
 

@@ -54,8 +54,8 @@ void each_command(const CLI::App& app, const std::string& above,
   }
 }
 
-/// Prints a case of the shell for each option of one command whose value is a file, or one of a
-/// fixed set.
+/// Prints a branch of the shell's `case` for each option of one command whose value is a file, or
+/// one of a fixed set.
 void print_values(const CLI::App& app, const std::string& command) {
   for (const auto* option : app.get_options()) {
     const bool file = option->get_type_name() == kFile;
@@ -86,8 +86,8 @@ std::string function_of(std::string_view program) {
   return name;
 }
 
-/// Prints the case that calls the shell function of `program` for the commands of `kHandedOver`, if
-/// the shell has that function.
+/// Prints the `case` of the shell that calls the shell function of `program` for the commands of
+/// `kHandedOver`, if the shell has that function.
 void print_handing_over(std::string_view program) {
   std::vector<std::string_view> names;
   for (const auto& command : kHandedOver) names.push_back(command.name);

@@ -24,7 +24,7 @@ std::size_t meminfo(std::string_view name) {
 /// never less than the present value.
 std::size_t huge_pages_for(std::size_t bytes) {
   constexpr std::size_t kHugeBytes = std::size_t{2} << 20;
-  constexpr std::size_t kMappings = 8;  // each is rounded up to whole huge pages
+  constexpr std::size_t kMappings = 8;  // each mapping is rounded up to whole huge pages
   const std::size_t total = meminfo("HugePages_Total");
   const std::size_t taken = total - meminfo("HugePages_Free") + meminfo("HugePages_Rsvd");
   return std::max(total, taken + bytes / kHugeBytes + kMappings);

@@ -1,5 +1,6 @@
-// Ctrl-C and similar signals end a run in order. Before a run writes files it ends at once
-// (`exit_on_interrupt`); later it finishes the current burst, and writes the results so far.
+// Ctrl-C and similar signals end a run in order. A run that has not begun to write files ends at
+// once (`exit_on_interrupt`); later a run finishes the current burst, and writes the results so
+// far.
 #pragma once
 
 #include <unistd.h>

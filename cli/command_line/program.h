@@ -8,9 +8,9 @@
 
 namespace millrace::cli {
 
-/// Opens /dev/null for each standard stream that is closed. To be called before any file is opened:
-/// a file could get the number of a closed stream, and then the printed text. Writing to a closed
-/// standard output stays an error.
+/// Opens /dev/null for each standard stream that is closed, so that no file gets the descriptor of
+/// a closed stream, and with it the text that is printed to the stream. To be called before any
+/// file is opened. Writing to a closed standard output stays an error.
 void hold_standard_streams();
 
 /// Parses the command line, runs the command that parsing has put into `chosen`, and flushes

@@ -38,7 +38,7 @@ CLI::Validator within(T from, T to, std::string_view what) {
             read.ec == std::errc{} && read.ptr == end && value >= from && value <= to;
         if (right && !may_be_octal(text)) return std::string{};
         return fmt::format("'{}' is no {} from {} to {}{}", text, what, from, to,
-                           right ? ": write it without the zero" : "");
+                           right ? ": write it without the leading zero" : "");
       },
       fmt::format("{} to {}", from, to));
 }

@@ -163,7 +163,7 @@ func withoutURL(err error) error {
 	return err
 }
 
-// maxErrorBytes is the most that is read of a refusal: it may come from a program that is not millrace.
+// maxErrorBytes is the largest part of a refusal that is read: another program than millrace may have sent the refusal.
 const maxErrorBytes = 1 << 20
 
 func refusal(answer *http.Response) error {

@@ -11,7 +11,7 @@ import (
 )
 
 // Connection is a line of the answer to GET /connections. ExpiresMs is nil if the connection never
-// expires; the fields of the reply direction are zero if replies are not translated.
+// expires; the fields of the reply direction are zero if replies do not pass through millrace.
 type Connection struct {
 	Protocol        string
 	Source          netip.Addr

@@ -28,7 +28,7 @@ func (u *Unreachable) Error() string {
 	return fmt.Sprintf("%s: %s", u.Socket, u.advice())
 }
 
-// isAnothers returns true if socket is this user's default one and not root's, and root's socket exists.
+// isAnothers returns true if `socket` is this user's default socket and not root's, and root's socket, `roots`, exists.
 func isAnothers(socket, roots string) bool {
 	_, err := os.Stat(roots)
 	return err == nil && socket == DefaultSocket() && socket != roots

@@ -125,7 +125,7 @@ func (c *Connection) Original() Tuple {
 	}
 }
 
-// Reply returns the tuple of packets in the reply direction: the reverse of Original if nothing is translated.
+// Reply returns the tuple of packets in the reply direction: the reverse of Original if replies do not pass through millrace.
 func (c *Connection) Reply() Tuple {
 	if !c.ReplySource.IsValid() {
 		original := c.Original()

@@ -7,10 +7,11 @@ func (a *app) kill() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "kill --PART VALUE... | --all",
 		Short: "End connections",
-		Long: `Ends the connections that match: removes their entries. An end of a TCP connection gets
-a RST if millrace has seen the sequence number that this end expects, and the replies; with
---silent, and for other protocols, no end gets a packet. The next packet begins another
-connection, which may get another backend. PART is a part of the filter: protocol, source,
+		Long: `Ends the connections that match: removes their entries. If replies of a TCP
+connection pass through millrace, each end whose next expected sequence number millrace has
+seen gets a RST, and so does a client that waits for the answer to its SYN. With --silent,
+and for other protocols, no end gets a packet. The next packet begins another connection,
+which may get another backend. PART is a part of the filter: protocol, source,
 ..., backend. A connection must match all the given parts; "millctl connections" with the
 same filter lists these connections.`,
 		Example: `  millctl kill --backend 10.0.0.1:8000

@@ -52,8 +52,8 @@ func showPackets(out io.Writer, p *api.Packets) {
 	}
 	rowUnless0("stateless", p.Stateless, "served without an entry")
 	rowUnless0("related", p.Related, "ICMP errors about what was served")
-	rowUnless0("generated", p.Generated, "made here: ARP, neighbour discovery, ICMP, RSTs")
-	rowUnless0("consumed", p.Consumed, "for the host itself")
+	rowUnless0("generated", p.Generated, "made by millrace (ARP, neighbour discovery, ICMP, RSTs) or sent by the kernel")
+	rowUnless0("consumed", p.Consumed, "for the host itself or the kernel")
 	rowUnless0("held", p.Held, "until their next hops are known")
 	for _, reason := range byCount(p.Untracked) {
 		row(reason, p.Untracked[reason], "passed untouched")
@@ -116,12 +116,12 @@ func showConnections(out io.Writer, s *balance.Stats) {
 	t.flush()
 }
 
-// counted says how exact the peak is after so many moves of shards.
+// counted says how exact the peak is after that number of moves of shards.
 func counted(moves uint64) string {
 	if moves == 0 {
 		return ""
 	}
-	return "at most: a connection that moved may count for both workers"
+	return "an upper bound: a connection that moved may count for both workers"
 }
 
 func showService(out io.Writer, service balance.ServiceStats, backends []balance.BackendStats, why map[[2]string]string) {
@@ -156,7 +156,7 @@ func describe(s balance.ServiceStats) string {
 	}
 	text := fmt.Sprintf("%s (%s%s), %s established", s.Service, s.Scheduler, forward, grouped(s.Established))
 	if s.MaxConnections != nil {
-		text += fmt.Sprintf(" of at most %s (one more refused %s)", grouped(*s.MaxConnections), count(s.Limited, "time"))
+		text += fmt.Sprintf(" of at most %s (the limit refused a connection %s)", grouped(*s.MaxConnections), count(s.Limited, "time"))
 	}
 	if s.Refused != 0 {
 		text += fmt.Sprintf(", %s without a backend", grouped(s.Refused))
@@ -183,7 +183,7 @@ func showPorts(out io.Writer, ports []api.Port) {
 	t.flush()
 	for _, p := range ports {
 		if k := p.Kernel; k != nil {
-			fmt.Fprintf(out, "%s: the kernel got %s by %s, sent %s; %s found no room\n", p.Name, count(k.Given, "frame"), k.Interface,
+			fmt.Fprintf(out, "%s: the kernel got %s by %s, and sent %s; dropped on the way to the kernel for lack of room: %s\n", p.Name, count(k.Given, "frame"), k.Interface,
 				grouped(k.Taken), grouped(k.Full))
 			if k.TooLong != 0 {
 				fmt.Fprintf(out, "%s: the kernel sent %s longer than the port's MTU by %s, which went no further\n", p.Name,

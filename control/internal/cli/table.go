@@ -8,7 +8,7 @@ import (
 )
 
 // table prints rows in columns. It prints a long list while the list arrives: it holds back at most
-// heldBack rows to find the widths of the columns. Widths never shrink.
+// `heldBack` rows to find the widths of the columns. Widths never shrink.
 type table struct {
 	out     io.Writer
 	heads   []string
@@ -21,7 +21,7 @@ type table struct {
 
 const heldBack = 256 // rows
 
-// newTable returns a table that prints to out. A head that begins with ">" aligns its column to the right.
+// newTable returns a table that prints to `out`. A head that begins with ">" aligns its column to the right.
 func newTable(out io.Writer, indent string, heads ...string) *table {
 	t := &table{out: out, indent: indent}
 	t.columns(heads...)

@@ -69,7 +69,7 @@ func (u upgrade) run(ctx context.Context) error {
 	return u.bow(ctx, from, to)
 }
 
-// find returns the unit that runs, and the one that does not.
+// find returns the unit that runs as `from`, and the unit that does not run as `to`.
 func (u upgrade) find(ctx context.Context) (from, to units.Unit, err error) {
 	one, err := u.manager.Show(ctx, "millrace@a")
 	if err != nil {
@@ -82,7 +82,7 @@ func (u upgrade) find(ctx context.Context) (from, to units.Unit, err error) {
 	case !one.IsThere() || !other.IsThere():
 		return from, to, fmt.Errorf("systemd has no unit millrace@.service: copy examples/millrace@.service to /etc/systemd/system, then systemctl daemon-reload")
 	case one.Runs() && other.Runs():
-		return from, to, fmt.Errorf("millrace@a and millrace@b both run, so one takes over already: systemctl status 'millrace@*'")
+		return from, to, fmt.Errorf("millrace@a and millrace@b both run, so one of them is taking over already: systemctl status 'millrace@*'")
 	case one.Runs():
 		return one, other, nil
 	case other.Runs():
@@ -159,7 +159,7 @@ func (u upgrade) bow(ctx context.Context, from, to units.Unit) error {
 		u.say("%s starts with the machine", to.Name)
 		return nil
 	case !from.IsEnabled():
-		u.say("neither starts with the machine: systemctl enable %s", to.Name)
+		u.say("neither unit starts with the machine: systemctl enable %s", to.Name)
 		return nil
 	}
 	// Enabled first, then disabled: if the second step fails, both units start with the machine, and one

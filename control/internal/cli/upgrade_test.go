@@ -94,7 +94,7 @@ func TestUpgrade(t *testing.T) {
 			becomes("millrace@a", serves) + "(sleep 0.3\n" + becomes("millrace@b", ended) + ") >/dev/null 2>&1 &\n", result{done,
 				"millrace@b runs (0.2.0), with 1,234 connections\nstarting millrace@a, which takes over\n" +
 					"millrace@a has taken over 1 connection (0.2.0)\nmillrace@b has ended\n" +
-					"neither starts with the machine: systemctl enable millrace@a\n", ""},
+					"neither unit starts with the machine: systemctl enable millrace@a\n", ""},
 			"start millrace@a.service"},
 		{"it does not start", "millrace@a", "millrace@b", "enabled",
 			becomes("millrace@b", state("failed", 0, "disabled")) + "echo 'Job for millrace@b.service failed.' >&2\necho more >&2\nexit 1\n",
@@ -153,7 +153,7 @@ func TestNothingToUpgrade(t *testing.T) {
 		"millctl: millrace@a runs, and cannot be asked: no such thing: GET /stats\n"})
 	u.runs("millrace@b", "enabled")
 	expect(t, run(t, server.Socket, "upgrade"), result{failed, "",
-		"millctl: millrace@a and millrace@b both run, so one takes over already: systemctl status 'millrace@*'\n"})
+		"millctl: millrace@a and millrace@b both run, so one of them is taking over already: systemctl status 'millrace@*'\n"})
 	u.write("millrace@b.service", "LoadState=not-found\nActiveState=inactive\n")
 	expect(t, run(t, server.Socket, "upgrade"), result{failed, "",
 		"millctl: systemd has no unit millrace@.service: copy examples/millrace@.service to /etc/systemd/system, then systemctl daemon-reload\n"})

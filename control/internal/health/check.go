@@ -39,7 +39,7 @@ func reason(check Check, err error) error {
 	case !errors.As(err, &number):
 		return err
 	case number == syscall.ENETUNREACH:
-		return fmt.Errorf("%w: %v: give this machine a route to it, as by a port's interface of the kernel's (docs/control.md#millctl-health)",
+		return fmt.Errorf("%w: %v: give this machine a route to it, for example by the key kernel of a port (docs/control.md#millctl-health)",
 			errNotTried, number)
 	case isOurs(number):
 		return fmt.Errorf("%w: %v", errNotTried, number)

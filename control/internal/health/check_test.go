@@ -155,7 +155,7 @@ func TestOurOwnFailures(t *testing.T) {
 			want = "not checked: " + want
 		}
 		if number == syscall.ENETUNREACH {
-			want += ": give this machine a route to it, as by a port's interface of the kernel's (docs/control.md#millctl-health)"
+			want += ": give this machine a route to it, for example by the key kernel of a port (docs/control.md#millctl-health)"
 		}
 		if got.Error() != want || errors.Is(got, errNotTried) != isOurs {
 			t.Errorf("%s, want %s", got, want)

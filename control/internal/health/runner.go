@@ -76,7 +76,7 @@ func welcome(services []balance.Service) string {
 		}
 	}
 	if services == nil {
-		return "no service is there to check: this millrace runs without the function balance; waiting for one that has it"
+		return "no service is there to check: this millrace runs without the function balance; waiting for a millrace that has it"
 	}
 	if checked == 0 {
 		return "no service has `health` in its configuration; waiting for one"
@@ -84,7 +84,7 @@ func welcome(services []balance.Service) string {
 	return fmt.Sprintf("checking; services: %d, backends: %d", checked, backends)
 }
 
-// attempt makes a check as soon as fewer than atOnce checks are under way. The timeout begins with the check.
+// attempt makes a check as soon as fewer than `atOnce` checks are under way. The timeout begins with the check.
 func (r *Runner) attempt(ctx context.Context, job Job, free chan struct{}, outcomes chan<- outcome) {
 	free <- struct{}{}
 	err := r.Try(ctx, job.Check)

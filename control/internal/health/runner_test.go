@@ -162,7 +162,7 @@ func TestAMillraceWithoutServices(t *testing.T) {
 		status     int
 		body, says string
 	}{
-		{404, needs, "no service is there to check: this millrace runs without the function balance; waiting for one that has it"},
+		{404, needs, "no service is there to check: this millrace runs without the function balance; waiting for a millrace that has it"},
 		{200, "[]", "no service has `health` in its configuration; waiting for one"},
 	} {
 		server := apitest.New(t)
