@@ -37,9 +37,8 @@ class LiveHub {
   Exchange& exchange() const { return *exchange_; }
 
   /// @name Which worker receives by which queue
-  /// Queue n is meant for worker n % `in_use`. A queue passes to another
-  /// worker once all packets that its receiver has handed over have reached the workers that serve
-  /// them.
+  /// Queue n is meant for worker n % `in_use`. A queue passes to another worker once all packets
+  /// that its receiver has handed over have reached the workers that serve them.
   /// @{
   unsigned in_use() const { return in_use_.load(std::memory_order_acquire); }
   /// Sets the number of workers that receive. One thread at a time.
