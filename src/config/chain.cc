@@ -33,7 +33,7 @@ void ChainReader::read_function(const Context& context, const toml::node& node) 
   }
 }
 
-/// Returns the function of that name; notes a problem and returns null if there is none.
+/// Returns the function that the value names; null, with a problem noted, if it names none.
 const FunctionKind* ChainReader::named(const Context& context, const toml::node& node) {
   struct Named {
     std::string name;

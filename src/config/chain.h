@@ -15,14 +15,15 @@ namespace millrace::config {
 /// Reads one file. One thread uses a reader.
 class ChainReader {
  public:
-  /// Reads the names. `known` are all kinds of functions, which must outlive the reader.
+  /// Reads the names of the chosen functions; without a name, the first of `known` is chosen.
+  /// `known` are all kinds of functions, which must outlive the reader.
   ChainReader(Problems& problems, const toml::table& file,
               std::span<const FunctionKind* const> known);
 
-  /// Calls `each(key, read)` for each key of all functions. `read` refuses the keys of functions
-  /// that are not chosen. If the names are wrong, `read` reads all keys, since the choice is
-  /// unknown. Also calls `each` with the name of each function that has no key of that name: there
-  /// `read` refuses any value.
+  /// Calls `each(key, read)` for each key of all functions. `read` reads the key's value, or
+  /// refuses the key if its function is not chosen. If a function's name is wrong, the choice is
+  /// unknown, and `read` refuses no key. Also calls `each` with the name of each function that has
+  /// no key of that name: `read` then refuses any value.
   template <class Each>
   void for_each_key(Each&& each) {
     for (const FunctionKind* const kind : known_) {
@@ -41,7 +42,8 @@ class ChainReader {
     }
   }
 
-  /// Returns the settings of each chosen function, in order, once all keys have been read.
+  /// Returns the settings of each chosen function, in the order of the choice. To be called once
+  /// all keys have been read.
   std::vector<std::shared_ptr<const FunctionSettings>> finish(Problems& problems,
                                                               const Surroundings& around);
 
@@ -59,7 +61,7 @@ class ChainReader {
 
   std::span<const FunctionKind* const> known_;
   std::vector<Chosen> chosen_;
-  bool is_wrong_ = false;   // the names are wrong
+  bool is_wrong_ = false;   // true: the names are wrong, so the choice is unknown
   std::uint32_t line_ = 0;  // line of `chain`
 };
 

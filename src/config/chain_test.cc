@@ -1,4 +1,4 @@
-// Tests which functions a configuration chooses, and which functions' keys it may have then.
+// Tests which functions a configuration chooses, and that others' keys are refused.
 #include "config/chain.h"
 
 #include <gtest/gtest.h>
@@ -174,9 +174,10 @@ TEST(Chain, WhereNamesAreWrongAllKeysAreReadAndNoneIsRefused) {
 }
 
 TEST(Chain, KeysOfTheFileBelowATableAreNotTheTables) {
-  EXPECT_EQ(message(parse_chain("[table]\nfunction = \"forward\"")),
-            "f.toml:2: table.function: unknown key: \"function\" stands above all tables: move it "
-            "there");
+  EXPECT_EQ(
+      message(parse_chain("[table]\nfunction = \"forward\"")),
+      "f.toml:2: table.function: unknown key: \"function\" belongs to no table: move it above "
+      "the first [table]");
   EXPECT_EQ(message(parse_chain("[table]\nchian = 1")),
             "f.toml:2: table.chian: unknown key: the nearest known is \"scheme\"");
 }

@@ -31,12 +31,12 @@ using config::Keys;
 
 struct RawConfig {
   Config config;
-  std::uint32_t limits_line = 0;  ///< 0: no limits
+  std::uint32_t limits_line = 0;  ///< line of the table `limits`; 0: there is none
   std::vector<config::RawPort> ports;
   std::vector<config::RawRoute> routes;
 };
 
-/// Wraps a reader of `Config` as one of `RawConfig`.
+/// Wraps a reader for `Config` as a reader for `RawConfig`.
 template <class Read>
 auto in_config(const Read& read) {
   return [read](const Context& context, const toml::node& node, RawConfig& out) {
@@ -171,8 +171,8 @@ Result<std::string> contents(const std::string& path) {
   return text;
 }
 
-/// Returns the offset behind the string that begins at `begin`: the text's end if the string has
-/// none.
+/// Returns the offset behind the string that begins at `begin`: the text's end if the string is not
+/// closed.
 std::size_t end_of_string(std::string_view text, std::size_t begin) {
   const char mark = text[begin];
   const bool is_long = text.substr(begin, 3) == std::string(3, mark);
@@ -181,15 +181,15 @@ std::size_t end_of_string(std::string_view text, std::size_t begin) {
     if (mark == '"' && text[i] == '\\') {
       ++i;
     } else if (text.substr(i).starts_with(quotes)) {
-      // A long string may end with quotes of its own.
+      // Quotes in front of the closing three belong to the string: skip all of them.
       return is_long ? std::min(text.find_first_not_of(mark, i), text.size()) : i + 1;
     }
   }
   return text.size();
 }
 
-/// Returns the line of a key with so many parts that toml++, which recurses for each, may overflow
-/// the stack; 0 if there is none.
+/// Returns the line of a key with so many parts that toml++, which recurses for each part, may
+/// overflow the stack; 0 if there is no such key.
 std::uint32_t line_of_deep_key(std::string_view text) {
   constexpr unsigned kMostParts = 256;  // toml++'s limit for nested values
   unsigned dots = 0;
@@ -205,7 +205,7 @@ std::uint32_t line_of_deep_key(std::string_view text) {
   return 0;
 }
 
-/// Returns toml++'s message, with a hint about what would be right if the message is not plain.
+/// Returns toml++'s message, with a hint about what would be right for two of the messages.
 std::string with_hint(std::string_view said, const SchemeNames& schemes) {
   std::string text(said);
   std::vector<std::string_view> lists{"port", "route"};
@@ -284,7 +284,7 @@ Surroundings surroundings(const Config& config) {
 FunctionRun function_run(const Config& config) {
   // Connections that never expire can resume after any pause.
   constexpr std::uint32_t kForever = 0xffffffff;
-  constexpr std::uint32_t kSynRetransmissions = 128;
+  constexpr std::uint32_t kSynRetransmissions = 128;  // seconds for which a SYN may be repeated
   const std::uint32_t longest =
       std::max(config.ageing.timeout_s.longest_without_syn(), kSynRetransmissions);
   return {.stateless_when_full = config.table.when_full != Config::WhenFull::drop,

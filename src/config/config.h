@@ -35,8 +35,8 @@ struct Config {
     WhenFull when_full = WhenFull::evict;
     unsigned half_open_percent = 25;
 
-    /// Limit of a capacity: a connection has two entries, ConnId has 32 bits, and a table has more
-    /// slots than its capacity.
+    /// Largest capacity for which the 32 bits of `ConnId` suffice: a connection has two entries,
+    /// and a table has more slots than its capacity.
     static constexpr std::int64_t kMaxCapacity = 1'800'000'000;
   };
   struct Ageing {
@@ -44,7 +44,7 @@ struct Config {
     std::uint32_t interval_ms = 10;
     TimeoutSeconds timeout_s;
 
-    /// Limit of a timeout, 23 days in seconds: ticks compare correctly up to 24 days.
+    /// Largest timeout in seconds, 23 days: ticks compare correctly up to 24 days apart.
     static constexpr std::int64_t kMaxTimeout = 2'000'000;
   };
   struct Spread {
@@ -64,9 +64,9 @@ struct Config {
     ReversePath reverse_path = ReversePath::off;
   };
   enum class Idle : std::uint8_t {
-    by_device,  ///< sleep if the kernel delivers some port's packets, else spin
+    by_device,  ///< `sleep` if the kernel delivers the packets of a port, else `spin`
     sleep,      ///< an idle worker sleeps
-    spin,
+    spin,       ///< an idle worker goes on polling
   };
   struct Live {
     std::vector<Port> ports;
@@ -84,7 +84,7 @@ struct Config {
     Idle idle = Idle::by_device;
   };
 
-  /// The function that serves packets, or a chain of several (chained.h).
+  /// Settings of the function that serves packets, or of a chain of functions (chained.h).
   std::shared_ptr<const FunctionSettings> function = default_function();
 
   unsigned workers = 1;
@@ -99,7 +99,7 @@ struct Config {
   Live live;
 };
 
-/// The schemes and functions that exist. A configuration that names another is refused.
+/// Names of the schemes and functions that exist. A configuration with any other name is refused.
 struct SchemeNames {
   std::vector<std::string> tables;
   std::vector<std::string> sharing;

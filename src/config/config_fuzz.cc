@@ -1,5 +1,5 @@
-// Fuzzes the configuration reader with arbitrary text. A configuration that is accepted must make a
-// load balancer, or an error with a message.
+// Fuzzes the configuration reader with arbitrary text. A configuration that is accepted must
+// either make a load balancer or give an error with a message.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -452,7 +452,7 @@ TEST(Config, AKeyOfTooManyPartsIsRefused) {
     const std::string text = "\n" + fmt::format(fmt::runtime(around), key(1'000'000)) + "\n";
     EXPECT_EQ(problem(text), "f:2: a key has more than 256 parts: give it fewer") << around;
   }
-  // In quotes, the characters that end a key, and dots, are parts of names.
+  // In quotes, dots and the characters that otherwise end a key belong to a part's name.
   for (const char* before :
        {"", "x = \"\"\"\na\"\"\"\"\n", "x = '''\n\"'''\n", "'\\' = 1 # \"\n"}) {
     for (const char* part : {"\"=\"", "'\"#='", "\"\\\"=\""}) {
@@ -481,7 +481,7 @@ TEST_F(ConfigFile, ThatCannotBeReadSaysWhy) {
   }
 }
 
-// The shipped examples are valid; ctest passes their folder.
+// The shipped examples must be valid; ctest passes their folder in MILLRACE_EXAMPLES.
 TEST(Config, ExamplesAreGood) {
   const char* const folder = std::getenv("MILLRACE_EXAMPLES");
   if (folder == nullptr) GTEST_SKIP() << "MILLRACE_EXAMPLES names no folder";

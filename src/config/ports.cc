@@ -49,7 +49,7 @@ void read_addresses(const Context& context, const toml::node& node, RawPort& out
   }
 }
 
-/// Checks ports and routes against each other.
+/// Checks ports and routes, each also against those that were added before, and stores them.
 class LiveReader {
  public:
   LiveReader(Problems& problems, Config::Live& live) : problems_(problems), live_(live) {}
@@ -67,7 +67,7 @@ class LiveReader {
       } else {
         problems_.add(raw.device.line, "port.device", device.error().message);
       }
-      // The same interface by two drivers, or with other arguments, is still the same interface.
+      // An interface of the kernel may have one port, whatever the port's driver and arguments.
       const bool by_target = is_of_kernel(port.device.kind);
       if (!port.device.target.empty())
         once({by_target ? port.device.target : raw.device.value, raw.device.line, true}, devices_,

@@ -61,8 +61,8 @@ struct TimeoutSeconds {
     }
     return all;
   }
-  /// Returns the longest timeout of the protocols other than TCP: each of their packets looks like
-  /// a first one.
+  /// Returns the longest timeout, in seconds, of the protocols other than TCP, in which any packet
+  /// may be a connection's first one.
   std::uint32_t longest_without_syn() const {
     std::uint32_t longest = 0;
     for (std::size_t i = 0; i < of.size(); ++i) {

@@ -163,7 +163,7 @@ auto Control::reload() -> CommandResult<Reloaded> {
   const auto wrong_together = [this](const Error& error) {
     return std::unexpected(Refusal{Refusal::Kind::configuration, in_file(path_, error.message)});
   };
-  std::error_code error;  // reading another kind of file might block for ever
+  std::error_code error;  // reading a file that is not regular might block for ever
   if (std::filesystem::exists(path_, error) && (!std::filesystem::is_regular_file(path_, error) ||
                                                 std::filesystem::file_size(path_, error) == 0))
     return wrong_together(
@@ -249,7 +249,8 @@ auto Control::explain(const AnyKey& key) -> CommandResult<Explanation> {
   return out;
 }
 
-/// Explains where a packet that no function serves goes, and sets its verdict.
+/// Explains where a packet that no function serves goes. Sets the verdict if it is `not_ours` or
+/// `no_route`.
 void Control::explain_unmatched(const WayTo& way, const AnyAddress& to, Explained& out) const {
   if (way.kind == WayTo::Kind::here) {
     out.verdict = Verdict::not_ours;

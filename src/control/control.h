@@ -51,13 +51,13 @@ class Control {
         end_(std::move(end)),
         moves_of_(live.owners().moves().shards()) {}
 
-  /// Waits at most 5 s until workers serve. False: they do not.
+  /// Waits until the workers serve packets, for 5 s at most. False: they do not serve yet.
   bool wait_until_ready() const { return workers_->wait_until_they_serve(std::chrono::seconds(5)); }
   /// Calls `work` while no other request asks or changes anything: for statistics.
   void alone(const std::function<void()>& work);
 
   /// Passes the connections that match `filter` to `take` in pieces, until `take` returns false.
-  /// False: not all of them were passed.
+  /// False: `take` returned false, or the run is ending.
   bool connections(
       const ConnectionFilter& filter,
       const std::function<bool(std::span<const WorkersConnection>, const FunctionView&)>& take);
@@ -82,9 +82,9 @@ class Control {
   };
   CommandResult<std::shared_ptr<TraceRight>> right_to_trace();
   /// Passes copies of packets that match `filter` to `take`, as they arrived and as they left,
-  /// until `take` returns false. `take` is also called with null: first, and repeatedly while
-  /// packets come and while none do. `filter` must name no state. Returns how many copies were lost
-  /// because packets came faster than `take` received them.
+  /// until `take` returns false. `take` is also called with null: once at first, and then again and
+  /// again, whether or not packets come. `filter` must name no state. Returns how many copies were
+  /// lost because packets came faster than `take` received them.
   CommandResult<std::uint64_t> trace(const TraceRight& right, const ConnectionFilter& filter,
                                      const std::function<bool(const TracedPacket*)>& take);
   /// Returns the names of the ports, by link.
@@ -93,7 +93,9 @@ class Control {
   /// The treatment of a packet with a given key.
   struct Explanation {
     std::optional<unsigned> worker;
-    Explained is;  ///< the function's explanation; `why` goes on with what else is known
+    /// The function's explanation. `why` also says the connection's state, and whether and where
+    /// the host would route the packet.
+    Explained is;
     std::optional<WorkersConnection> connection;
     std::shared_ptr<const FunctionView> view;  ///< the view that explained the packet
   };
@@ -104,10 +106,10 @@ class Control {
     double took_ms = 0;  ///< time until the last worker had the new configuration
     std::vector<std::string> warnings;
   };
-  /// Reads the file again. All of it takes effect; or none of it, if the file is wrong or changes a
-  /// key that cannot change while millrace runs, or if another process takes over, a shard moves or
-  /// another reload is under way. Connections stay, except those that the function can no longer
-  /// serve (`Fate`).
+  /// Reads the file again. All of it takes effect; or none of it, if the file is wrong, changes a
+  /// key that cannot change while millrace runs or cannot be applied, or if another process takes
+  /// over, a shard moves or another reload is under way. Connections stay, except those that the
+  /// function can no longer serve (`Fate`).
   CommandResult<Reloaded> reload();
 
   /// Returns the kind of the running function.
@@ -120,14 +122,14 @@ class Control {
   /// @{
   struct Shard {
     unsigned worker = 0;        ///< worker that has the shard
-    std::uint64_t packets = 0;  ///< served so far
+    std::uint64_t packets = 0;  ///< packets of the shard, served so far
     std::uint64_t moves = 0;
   };
   struct Shards {
     unsigned workers = 0;
     unsigned in_use = 0;       ///< only the first `in_use` workers are meant to have shards
     std::vector<Shard> all;    ///< empty if each worker serves the packets that it receives
-    bool is_levelled = false;  ///< shards move by themselves
+    bool is_levelled = false;  ///< true: millrace moves shards by itself
   };
   Shards shards();
   /// Moves a shard to that worker, and returns the milliseconds that the move took.
@@ -141,27 +143,26 @@ class Control {
   /// The new process makes these requests in this order: `offer`; `tell`, any number of times,
   /// while packets are still served; `tell_last`, which first makes the workers stop receiving;
   /// `let_go`. Meanwhile all other changes are refused. If the new process asks nothing for
-  /// `kPatience`, or for `kShortPatience` once packets wait, that process counts as having given
-  /// up, and this process goes on as before.
+  /// `kPatience`, or neither asks nor has read everything for `kShortPatience` once the workers
+  /// have stopped, that process counts as having given up, and this process goes on as before.
   /// @{
   static constexpr std::chrono::seconds kPatience{60};
   static constexpr std::chrono::seconds kShortPatience{2};
   CommandResult<Offer> offer();
-  /// Passes records to `take` in pieces of bytes (carried.h): those of connections that have
-  /// changed since their records were last sent. If `take` returns false, the new process has given
-  /// up.
+  /// Passes `take` the records of the connections that have changed since they were last sent, in
+  /// pieces of bytes (carried.h). If `take` returns false, the new process has given up.
   CommandResult<void> tell(unsigned number, const TakeBytes& take);
   CommandResult<void> tell_last(unsigned number, const TakeBytes& take);
   /// Ends this process's run, since the new process is about to forward. Returns the function's
   /// last state.
   CommandResult<Json> let_go(unsigned number);
-  /// Ends the hand-over with that number, unless `let_go` has ended this process's run: this
-  /// process goes on.
+  /// Cancels the hand-over with that number, so that this process goes on. Does nothing once
+  /// `let_go` has ended this process's run.
   void give_up(unsigned number);
   /// True if a new process has asked to take over, and has not given up.
   bool is_handing_over();
-  /// True if the new process has received everything: then that process, not this one, restores the
-  /// interfaces' settings.
+  /// True if the new process has received all connections: that process, not this one, then
+  /// restores the interfaces' settings.
   bool is_replaced();
   /// @}
   /// Applies the configuration to the function, after the function has received another process's
@@ -176,9 +177,9 @@ class Control {
     std::vector<Carrying> carrying;  // by worker
     bool is_busy = false;            // true while connections are sent
     bool is_paused = false;
-    bool is_given_up = false;  // true if it was given up while it was busy
+    bool is_given_up = false;  // true: the new process gave up, or was too slow
     bool has_let_go = false;
-    // This process goes on alone then, unless the new process has asked for more by then.
+    // Time at which this process goes on alone, unless the new process has asked for more before.
     std::chrono::steady_clock::time_point until;
   };
   std::optional<Refusal> refusal_while_handing_over() const;
@@ -210,9 +211,10 @@ class Control {
 
   Result<void> take_on(Config config);
 
-  FairMutex mutex_;  // fair, since shards may move one after another for seconds
+  FairMutex mutex_;  // fair: levelling may lock it again and again for seconds
   std::atomic<bool> is_tracing_ = false;
-  /// Reading a file may take long: another reload, or an offer, is refused after waiting this long.
+  /// Time for which a reload or an offer waits until another reload is done, before it is refused:
+  /// reading a file may take long.
   static constexpr std::chrono::seconds kReloadPatience{5};
   std::timed_mutex reloading_;
   Workers* workers_;

@@ -230,8 +230,8 @@ void ControlServer::Implementation::route() {
       return Handled::Handled;
     }
     if (request.has_header("Range")) {
-      refuse(response,
-             Refusal{Refusal::Kind::wrong, "a range of an answer is not served: ask for all"});
+      refuse(response, Refusal{Refusal::Kind::wrong,
+                               "Range requests are not supported: leave the Range header out"});
       return Handled::Handled;
     }
     if (!http.is_ending() && control->wait_until_ready()) return Handled::Unhandled;
@@ -299,7 +299,8 @@ void ControlServer::Implementation::trace(const Request& request, Response& resp
         const auto write = [&sink](const std::string& block) {
           return sink.write(block.data(), block.size());
         };
-        // Written once all workers copy packets: later packets are shown, or counted as lost.
+        // Sent once all workers copy packets, so that every later packet is shown or counted as
+        // lost.
         std::string beginning = pcapng_beginning(control->ports(), TracedPacket::kMost);
         const auto is = control->trace(*right, filter, [&](const TracedPacket* packet) {
           if (!beginning.empty() && !write(std::exchange(beginning, {}))) return false;

@@ -24,7 +24,7 @@ class ControlServer {
   Result<void> take_place();
   /// Does what `UnixHttp::leave` does.
   void leave();
-  /// Ends all answers, and removes the socket.
+  /// Ends all answers, and removes the socket as `UnixHttp` does.
   ~ControlServer();
   ControlServer(const ControlServer&) = delete;
   ControlServer& operator=(const ControlServer&) = delete;

@@ -141,7 +141,7 @@ TEST_F(ControlTest, OneAtATimeHasTheRightToTrace) {
   ASSERT_TRUE(second.has_value());
   first->reset();
   EXPECT_FALSE(control().right_to_trace().has_value())
-      << "the first right, which ended before, released the second";
+      << "the first right had ended: its destruction must not release the second";
 }
 
 }  // namespace

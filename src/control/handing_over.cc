@@ -117,7 +117,7 @@ CommandResult<void> Control::rest(HandingOver& handing_over, bool goes_on) {
 }
 
 CommandResult<void> Control::tell(unsigned number, const TakeBytes& take) {
-  // Ids that a worker looks at in one task: about 0.1 ms, for which its packets wait.
+  // Ids that a worker looks at in one task. The task takes about 0.1 ms, and packets wait for it.
   constexpr std::size_t kPlaces = 1024;
   std::unique_lock guard(mutex_);
   const auto is = busy_with(number);
@@ -145,8 +145,8 @@ CommandResult<void> Control::tell(unsigned number, const TakeBytes& take) {
 /// be called under the lock.
 bool Control::drain(std::chrono::steady_clock::time_point until) {
   constexpr std::chrono::microseconds kPause{50};
-  // A drained worker may still receive packets from one that is not: all must be found drained
-  // twice in a row.
+  // A worker without packets may still receive some from a worker that has packets: all must be
+  // found without packets twice in a row.
   for (unsigned times = 0; times < 2;) {
     std::atomic<bool> all = true;
     const bool asked = workers_->ask_all([&](unsigned n) {
@@ -159,8 +159,8 @@ bool Control::drain(std::chrono::steady_clock::time_point until) {
   return true;
 }
 
-/// Pauses all workers, and drains them. False: this did not succeed in time. To be called under the
-/// lock.
+/// Pauses all workers, and waits until they have no packets. False: they still have some after
+/// `kShortPatience`, or the run is ending. To be called under the lock.
 bool Control::pause() {
   const auto until = std::chrono::steady_clock::now() + kShortPatience;
   const auto pause_all = [this] {
@@ -179,7 +179,8 @@ CommandResult<void> Control::tell_last(unsigned number, const TakeBytes& take) {
   (*is)->is_paused = true;
   if (!pause()) {
     static_cast<void>(rest(**is, false));
-    return std::unexpected(not_now("the workers of the running process did not drain in time"));
+    return std::unexpected(
+        not_now("the workers of the running process still had packets after 2 s: try again"));
   }
   bool goes_on = workers_->ask_all([&](unsigned n) {
     Carrying& carrying = (*is)->carrying[n];

@@ -102,7 +102,7 @@ CommandResult<double> Control::move_shard(unsigned shard, unsigned to) {
   if (!wait_for(is_done, kMovePatience))
     return std::unexpected(
         refusal(Refusal::Kind::not_now,
-                "the shard is still on its way: GET /shards shows when it has arrived"));
+                "the move is not finished yet: GET /shards shows which worker has the shard"));
   return std::chrono::duration<double, std::milli>(SteadyClock::now() - start).count();
 }
 
@@ -121,15 +121,15 @@ std::vector<double> Control::BusyTimes::since() {
   return busy;
 }
 
-/// Lets only the first `workers` workers receive, unless another process takes over or a shard goes
-/// on moving. Returns how many are meant to receive. No shard moves until each device queue has
-/// come to its new worker: so a packet that is held for a move arrived after all packets that the
-/// queue's former worker received.
+/// Lets only the first `workers` workers receive, unless another process takes over or a shard is
+/// still moving after `kUsePatience`. Returns how many workers are meant to receive. No shard moves
+/// until each device queue has come to its new worker: so a packet that is held for a move arrived
+/// after all packets that the queue's former worker received.
 unsigned Control::use(unsigned workers) {
   // Short, since other requests wait meanwhile, and the next interval tries again.
   constexpr std::chrono::milliseconds kUsePatience{50};
   const std::lock_guard guard(mutex_);
-  // Paused workers pass no queue on.
+  // Paused workers pass no queue to another worker.
   if (refusal_while_handing_over()) return live_->in_use();
   const auto is_done = [this] { return !live_->owners().moves().is_under_way(); };
   if (workers != live_->in_use() && wait_for(is_done, kUsePatience)) {
@@ -167,7 +167,7 @@ void Control::level_once(Leveller& leveller, double taken, const std::stop_token
   }
 }
 
-/// Waits for `level_interval_ms`; anew if a reload changes it.
+/// Waits for `level_interval_ms`; begins anew if a reload changes the interval.
 void Control::wait_for_interval(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   std::uint32_t interval = 0;

@@ -1,4 +1,4 @@
-// The data that a process which takes over receives before connections.
+// The data that a process which takes over receives before the connections.
 #pragma once
 
 #include <compare>
@@ -14,7 +14,7 @@ namespace millrace {
 
 struct Offer {
   unsigned number = 0;  ///< identifies the hand-over in later requests
-  /// The function's first state (`FunctionDeployment::tell_first`): members of an object.
+  /// The function's first state (`FunctionDeployment::tell_first`): members of a JSON object.
   Json function = Json::object();
 
   struct Neighbour {
@@ -25,8 +25,9 @@ struct Offer {
   };
   std::set<Neighbour> neighbours;
 
-  /// Former settings of each kernel interface that the process uses or has made. The last process
-  /// to end restores what was set before the first one began.
+  /// Former settings of each kernel interface that the running process uses or has made. Of the
+  /// processes that take over from one another, the last restores what was set before the first
+  /// began.
   InterfaceSettings to_restore;
 };
 

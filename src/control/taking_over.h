@@ -1,4 +1,4 @@
-// Opens the connections of another process in this process's workers, before they run.
+// Opens the connections of another process in this process's workers, before the workers run.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@
 
 namespace millrace {
 
-/// Reads streams of connections (carried.h), one after another. One thread uses it, before the
-/// workers run.
+/// Reads streams of connections (carried.h), one after another. One thread uses the object, before
+/// the workers run.
 class TakingOver {
  public:
   /// `workers` must have been made from the other process's offer, and must outlive the object;
@@ -65,8 +65,8 @@ class TakingOver {
     std::vector<std::vector<Placed>> places;
     /// Connections that could not be opened yet, by the other process's worker and entry.
     std::map<std::pair<std::uint32_t, std::uint32_t>, Told<K>> pending;
-    /// For each part of this process's functions, the offset of its image in `Told::images`;
-    /// `kNoImage`: the other process sends none.
+    /// For each part of this process's functions, the offset in `Told::images` of the part's image,
+    /// its state of one connection; `kNoImage`: the other process sends none.
     std::vector<std::size_t> images_at;
     /// Size of all images in a record; none before the parts have arrived.
     std::optional<std::size_t> image_bytes;

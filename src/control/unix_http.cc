@@ -83,8 +83,8 @@ class Threads final : public httplib::TaskQueue {
     for (std::size_t i = 0; i < count; ++i)
       threads_.emplace_back([this](const std::stop_token& stop) { work(stop); });
   }
-  /// void in older versions of the library, bool in newer ones, where true means that the job was
-  /// taken.
+  /// The type that `enqueue` returns: void in older versions of the library; bool in newer ones,
+  /// where true means that the job was taken.
   using Enqueued = decltype(std::declval<httplib::TaskQueue&>().enqueue({}));
   Enqueued enqueue(std::function<void()> job) override {
     {

@@ -14,7 +14,7 @@
 
 namespace millrace {
 
-/// Handlers must be set before `start`. Several threads call them at once.
+/// An HTTP server. Its handlers must be set before `start`; several threads call them at once.
 class UnixHttp : public httplib::Server {
  public:
   /// Requests that are answered at the same time; further ones wait in order.
@@ -33,7 +33,7 @@ class UnixHttp : public httplib::Server {
 
   /// Makes the socket at `path`; replaces one that a killed process left there. Clients that
   /// connect wait until `start`. With `replaces`, another process keeps its socket at `path`, and
-  /// this one is at `PATH.new` until `take_place`; only one process at a time can do so. Errors:
+  /// this server's is at `PATH.new` until `take_place`; one process at a time can have it. Errors:
   /// failed (another process has the socket), unreadable (the socket cannot be made).
   Result<void> bind(const std::string& path, bool replaces);
   /// Serves from now on, on threads of its own. Errors: failed (no more threads).

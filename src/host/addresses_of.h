@@ -56,7 +56,8 @@ inline bool is_one_host(const AddressV6& address) {
   return !is_group(address) && address != AddressV6{} && address != loopback;
 }
 
-/// True for a link-local address: each link has its own (RFC 4291, 2.5.6).
+/// True for a link-local address: every link has such addresses, valid there only (RFC
+/// 4291, 2.5.6).
 inline bool is_on_every_link(const AddressV4&) { return false; }
 inline bool is_on_every_link(const AddressV6& address) {
   return address.bytes[0] == 0xfe && (address.bytes[1] & 0xc0) == 0x80;

@@ -2,8 +2,8 @@
 // host's treatment of it is remembered for the later ones.
 //
 // `read_fragment` is a plain function for any thread; one worker owns a `Treatments`. A
-// `Treatments` has 1024 places; a newer datagram of the same hash takes an older one's place. A
-// datagram that has been forgotten is treated as if its first fragment had not arrived.
+// `Treatments` has 1024 places; a newer datagram takes the place of an older one with an equal
+// hash. A datagram that has been forgotten is treated as if its first fragment had not arrived.
 #pragma once
 
 #include <array>

@@ -3,8 +3,8 @@
 // about packets that go no further.
 //
 // A host has no clock and no socket: a port calls it once a burst and passes a `Wire` to send by.
-// One worker owns it. With several workers each worker has its own host, and a neighbour's answer
-// that one host receives is passed to all hosts.
+// One worker owns a host. With several workers each worker has its own host, and an ARP reply or
+// neighbour advertisement that one host receives is passed to all hosts.
 #pragma once
 
 #include <cstdint>
@@ -51,8 +51,8 @@ class Host {
  public:
   explicit Host(const HostConfig& config);
 
-  /// Announces the host's addresses if `announces` is true, and asks for the next hops that the
-  /// configuration needs. To be called before the first burst.
+  /// Announces the host's addresses if `announces` is true, and begins to resolve the MACs of the
+  /// next hops that the configuration needs. To be called before the first burst.
   void begin(Tick now, Wire& wire);
 
   /// Switches to other addresses, routes and destinations; the links and `announces` stay. Swaps
@@ -60,9 +60,9 @@ class Host {
   void update(std::shared_ptr<const HostPlan>& plan, Tick now, Wire& wire);
 
   /// Checks a parsed burst. A packet that a router does not take in gets a verdict that says why.
-  /// Its key is removed from all lanes, as are those of packets to groups and of other packets that
-  /// are for the host alone. `arrivals` says which packets came on which link; a packet in none of
-  /// the `arrivals` is not checked.
+  /// The keys of such packets are removed from all lanes, and so are the keys of packets to groups
+  /// and of other packets that are for the host alone. `arrivals` says which packets came on which
+  /// link; a packet in none of the `arrivals` is not checked.
   void admit(Burst& burst, std::span<const Arrival> arrivals);
   /// Refuses first fragments to a service or from its backends, since later fragments have no
   /// ports. Removes from the lanes the keys of first fragments to the host itself or a virtual

@@ -80,8 +80,8 @@ bool HostFor<A>::is_for_kernel(const Handling& h, const A& destination) const {
 
 template <class A>
 After HostFor<A>::give_to_kernel(Handling& h) {
-  // Later fragments have no ports, and a service may have the same address, so they are treated
-  // like the first fragment.
+  // A later fragment has no ports, and a service may have the same address, so the later fragment
+  // is treated like the first one.
   const auto fragment = read_fragment<A>(h.packet(), h.headers());
   if (fragment && fragment->is_first)
     treatments_.note(fragment->datagram, Treatment::routed, h.now());
@@ -239,8 +239,9 @@ bool HostFor<A>::is_neighbour_on(const A& address, unsigned link) const {
   return route != nullptr && route->link == link && !route->via;
 }
 
-/// Returns the host's address from which to ask for `target`: one on this link, in the target's
-/// network if possible; the unspecified address if the link has none.
+/// Returns the source address for an ARP request or neighbour solicitation for `target`: one of the
+/// host's on this link, in the target's network if possible; the unspecified address if the link
+/// has none.
 template <class A>
 A HostFor<A>::asker(unsigned link, const A& target) const {
   A any;

@@ -45,8 +45,8 @@ struct HostAddresses {
   /// (`Verdict::passed`).
   bool passes = false;
   std::vector<Route<A>> routes;  ///< routes besides the networks on the links
-  /// Destinations that packets will certainly go to: the host asks for their next hops at once, and
-  /// goes on until they answer.
+  /// Destinations to which packets will certainly go: the host asks for the MACs of their next hops
+  /// at once, and again until they answer.
   std::vector<A> destinations;
   /// Destinations, besides the virtual addresses, of packets that services may take.
   struct Prefix {
@@ -156,12 +156,12 @@ struct WayTo {
 /// Counters of packets that the host made, and of those that left or were dropped after their burst
 /// had been counted.
 struct alignas(64) HostCounters {
-  Counter generated;   ///< the kernel's frames, and ARP, neighbour discovery, ICMP, RSTs made here
+  Counter generated;   ///< frames sent for the kernel, and ARP, neighbour discovery, ICMP, RSTs
   Counter released;    ///< packets held until their next hop was resolved, and sent
   Counter unresolved;  ///< packets held, and dropped as their next hop did not answer
 };
 
-/// A frame that waits for a neighbour.
+/// A frame that waits until a neighbour's MAC is known.
 struct HeldFrame {
   Outgoing frame;
   Headers headers;  ///< offsets from `frame.data`
@@ -245,17 +245,18 @@ class HostFor {
   /// Announces the host's own addresses on their links, and each virtual address on the links whose
   /// network it is in. Asks there whether another station has the virtual address.
   void announce(Wire& wire);
-  /// Asks for the next hops that the configuration needs.
+  /// Adds the configured neighbours, and begins to resolve the MACs of the next hops that the
+  /// configuration needs.
   void keep(Tick now, Wire& wire);
   void tick(Tick now, Wire& wire);
   After route(Handling& handling);
   /// Does what `Host::tell` does, for this family.
   void tell(const Reset<Key<A>>& reset, Tick now, Wire& wire);
-  /// Processes a notice of a neighbour. `answers`: this worker, and no other, answers the notice if
-  /// it is a question.
+  /// Processes a notice that came on the link. `answers`: this worker, and no other, answers the
+  /// notice if it is a question.
   void hear(const Notice<A>& notice, unsigned link, bool answers, Tick now, Wire& wire);
-  /// True if a kernel interface on the link should get the notice, too: not questions about virtual
-  /// addresses, which the host answers.
+  /// True if a kernel interface on the link should get the notice, too. False only for questions
+  /// about virtual addresses, which the host answers.
   bool concerns_kernel(const Notice<A>& notice) const {
     return !notice.is_question || !is_virtual(notice.target);
   }
@@ -265,8 +266,8 @@ class HostFor {
   bool is_for_host(const Key<A>& key, const Steering& steering) const {
     return tables_->local.contains(key.destination) && !belongs_to_service(key, steering);
   }
-  /// Returns a bit for each ICMP error that is addressed to the host itself and quotes a packet
-  /// that the host sent.
+  /// Returns a bit for each ICMP error that is addressed to the host itself and quotes a packet of
+  /// the host or its kernel, not of a service.
   std::uint64_t errors_for_kernel(Burst& burst, const Steering& steering) const;
   /// Number of bursts after which a pending fragment is forgotten: it can no longer reach
   /// `resolve`, as it has been taken out of its burst.

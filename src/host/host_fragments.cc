@@ -1,7 +1,7 @@
 // The part of `HostFor` that treats fragments. Fragments of services' traffic are dropped, since
 // only a datagram's first fragment has ports. Fragments of a ping to the host are returned one by
 // one. A later fragment of an unknown datagram is dropped if services may take its destination. All
-// others are routed like whole packets.
+// other fragments are routed like whole packets.
 #include <algorithm>
 #include <bit>
 
@@ -42,8 +42,8 @@ auto HostFor<A>::filed(Burst& burst, const Steering& steering, std::uint64_t fra
       continue;
     }
     // A first fragment to the host or a virtual address, or in a burst that may be handed over,
-    // stays with this worker, untracked: later fragments have no key by which they could follow it
-    // to another worker.
+    // stays with this worker, untracked: later fragments have no key by which this worker could
+    // hand them over to the same other worker.
     const Route<A>* const route = tables_->routes.find(datagram.destination);
     const bool is_own = route != nullptr && route->link == kLocal;
     if ((keyed >> i & 1) != 0 && (is_own || !keeps_all)) {
@@ -68,7 +68,8 @@ void HostFor<A>::resolve(Burst& burst, unsigned i) {
   pending_.erase(found);
 }
 
-/// Routes a later fragment like its datagram's first one.
+/// Treats a later fragment like its datagram's first one. If that is not known, drops the fragment
+/// if services may take its destination, and else routes it.
 template <class A>
 After HostFor<A>::route_fragment(Handling& h) {
   const auto fragment = read_fragment<A>(h.packet(), h.headers());

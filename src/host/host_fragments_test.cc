@@ -1,5 +1,4 @@
-// Tests fragments in a host with a virtual address: which pass, which are answered, which are
-// dropped.
+// Tests fragments in a host with a virtual address: some pass, some are answered, some are dropped.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -185,7 +184,7 @@ TYPED_TEST(FragmentsTest, RoutedOnesPass) {
                          Verdict::no_service, keeps_all),
               "no_service 1");
     EXPECT_EQ(this->come(this->later(P::kClient, P::kOther), 0), "fragment 1");
-    // The same holds for connections that a backend opens, and for fragments out of order.
+    // Fragments of a connection that a backend opens pass, too, also out of order.
     EXPECT_EQ(this->come(this->later(P::kBackend, P::kClient, 9), 1), "fragment 0");
     EXPECT_EQ(this->come(this->first(P::kBackend, P::kClient, 6000, 80, 9), 1, Lane::reply,
                          Verdict::no_service, keeps_all),

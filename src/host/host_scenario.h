@@ -125,8 +125,8 @@ class HostScenario : public testing::Test, protected Wire {
     make();
   }
 
-  /// Sends the host random frames like those of scenarios on both links, some with changed bytes,
-  /// some cut short. Expects that all memory is sent or freed.
+  /// Sends the host random frames on both links, of the kinds that scenarios have; some have
+  /// changed bytes, some are cut short. Expects that all memory is sent or freed.
   void attack(std::uint64_t seed, unsigned frames) {
     if (!host_) make();
     is_attacked_ = true;

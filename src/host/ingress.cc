@@ -51,7 +51,8 @@ constexpr unsigned kFragmentAt = kEthernetHeader + 6;
 constexpr auto kFragmentBits =
     std::bit_cast<std::uint32_t>(std::array<std::uint8_t, 4>{0x3f, 0xff});
 
-/// Returns why an untagged port refuses a frame, by what follows the MACs; else `tracked`.
+/// Returns why an untagged port refuses a frame, by what follows the MACs; `tracked` if the port
+/// does not refuse the frame.
 Verdict check_tags(std::span<const std::byte> frame, bool is_ip) {
   const unsigned at = ether_type_at(frame);
   if (frame.size() < at + 2) return Verdict::tracked;
@@ -91,8 +92,8 @@ bool is_summed(const std::byte* ip) {
 }
 
 /// Returns why a parsed IP packet is not taken in although its headers can be read; `tracked` if it
-/// is taken in. The parser accepts lengths that do not fit, as captures are cut short and unsplit
-/// segments have length 0; packets on a wire must be whole.
+/// is taken in. The parser accepts lengths that do not fit, as captures are cut short and segments
+/// that a device has yet to split have length 0; packets on a wire must be whole.
 Verdict check_header(detail::Packet frame, const Headers& headers) {
   const std::byte* const ip = frame.data + headers.l3;
   const unsigned length = frame.length - headers.l3;

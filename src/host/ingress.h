@@ -2,8 +2,8 @@
 // this station or, for groups, to all stations, without a VLAN, from a source that may send, to the
 // host, a group or a destination to which routers forward.
 //
-// An `Ingress` is part of a host's plan and never changes; any worker may call it. `replay` does
-// not use it: a capture may have been taken anywhere.
+// An `Ingress` is part of a host's plan and never changes; any worker may call it. `millrace
+// replay` has no `Ingress`: a capture may have been taken anywhere.
 #pragma once
 
 #include <array>
@@ -46,8 +46,8 @@ class IngressFor {
   explicit IngressFor(const HostTables<A>& tables);
 
   /// @name Quick checks of an address, without a branch
-  /// If one does not return 0, `judge` must look at the packet. 0 says only that this address gives
-  /// no reason for that.
+  /// If one of them does not return 0, `judge` must look at the packet. 0 says only that this
+  /// address gives no reason for that.
   /// @{
   static std::uint8_t odd_class(const A& address) { return kOdd<A>[address.bytes[0]]; }
   std::uint8_t odd_source(const A& source) const { return sources_.may_contain(source); }

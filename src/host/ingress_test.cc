@@ -254,7 +254,7 @@ TEST_F(IngressTest, LinkLocalSourcesReachTheHostOnly) {
   EXPECT_EQ(of(frame(udp(near, "2001:db8::2"))), "tracked");
   EXPECT_EQ(of(frame(message(near, "2001:db8::2", 128))), "tracked");
   EXPECT_EQ(of(frame(message(near, "fe80::ff:fe00:1", 128))), "tracked");
-  // A ping of a virtual address, and a question whether its MAC is still right: not for a service.
+  // An echo request or a neighbour solicitation to a virtual address is not for a service.
   EXPECT_EQ(of(frame(message(near, "2001:db8:1::10", 128))), "no_service, unfiled");
   EXPECT_EQ(of(frame(message(near, "2001:db8:1::10", 135))), "icmp_control");
   EXPECT_EQ(of(frame(message(near, "2001:db8:1::10", 1))), "martian_source");

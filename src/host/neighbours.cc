@@ -57,7 +57,7 @@ template <class A>
 void Neighbours<A>::advertised(unsigned link, const A& address, const Heard& heard, Tick now,
                                Listener& listener) {
   const auto known = ids_.find({link, address});
-  if (known == ids_.end()) return;  // RFC 4861, 7.2.5: unexpected ones add no neighbour
+  if (known == ids_.end()) return;  // an advertisement adds no neighbour (RFC 4861, 7.2.5)
   const Id id = known->second;
   Neighbour& one = all_[id];
   if (one.state == State::permanent) return;
@@ -109,7 +109,8 @@ void Neighbours<A>::watch(Id id) {
   busy_.push_back(id);
 }
 
-/// Moves a neighbour on from a state that has ended.
+/// Called when the time of a neighbour's state is up. Asks again, or lets the neighbour fail after
+/// `kAsks` questions. A failed neighbour is asked anew if it is kept, else removed.
 template <class A>
 void Neighbours<A>::expire(Id id, Tick now, Listener& listener) {
   Neighbour& one = all_[id];
@@ -191,8 +192,8 @@ typename Neighbours<A>::Id Neighbours<A>::find_or_add(unsigned link, const A& ad
   return id;
 }
 
-/// Returns a free id, or evicts the least recently used of some random neighbours; none if all of
-/// these are kept or unanswered.
+/// Returns a free id. If there is none, evicts the least recently used of `kTries` random
+/// neighbours, and returns its id; none if all of these are kept or have not answered.
 template <class A>
 typename Neighbours<A>::Id Neighbours<A>::place() {
   if (free_.empty() && all_.size() < kMax) {

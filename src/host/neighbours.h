@@ -2,13 +2,18 @@
 // (RFC 4861, 7.3) alike.
 //
 // The cache has no clock and no socket: its owner passes the time and what was heard, and a
-// `Listener` that sends questions. One worker owns it.
+// `Listener` that sends questions. One worker owns a cache.
 //
 //   incomplete ─ answer ─► reachable ─ 30 s ─► stale ─ used ─► delay ─ 5 s ─► probe ─┐
 //    │    ▲                    ▲                                 └──── answer ───────┤
 //    3 s, no answer            └──────────────────────────── answer ─────────────────┤
 //    ▼    │                                                                          │
-//   failed┴ 1 s, if wanted ◄──────────────────────────────────────── 3 s, no answer ─┘
+//   failed┴ 1 s, if kept ◄────────────────────────────────────────── 3 s, no answer ─┘
+//
+// `answer`: a solicited ARP reply or advertisement, which leads to `reachable` from every state. An
+// unsolicited one, or a question by the neighbour, leads to `stale` if the MAC was unknown or
+// changes. An advertisement of another MAC that must not override leads from `reachable` to
+// `stale`. A failed neighbour that is not kept is removed after 1 s. The 30 s vary by half.
 //
 // A permanent neighbour was configured: nothing that is heard changes it.
 #pragma once
@@ -27,7 +32,7 @@
 
 namespace millrace {
 
-/// An advertisement of a neighbour (RFC 4861, 4.4).
+/// A neighbour advertisement (RFC 4861, 4.4) or ARP reply.
 struct Heard {
   Mac mac;
   bool is_solicited = false;  ///< the advertisement answers a question
@@ -63,8 +68,8 @@ class Neighbours {
   static constexpr Id kNone = 0xffffffff;
 
   /// Callbacks of the cache. A callback may call `use`, but no other function of the cache. `ask`
-  /// sends a solicitation for `target`: to `one`, or to all stations that may have it if `one` is
-  /// null.
+  /// sends an ARP request or neighbour solicitation for `target`: to `one`, or to all stations that
+  /// may have it if `one` is null.
   class Listener {
    public:
     virtual ~Listener() = default;
@@ -84,8 +89,8 @@ class Neighbours {
 
   /// Undoes all calls of `keep` and `make_permanent`.
   void keep_none();
-  /// Asks for a neighbour whose MAC is not known, and again after each failure, whether or not
-  /// packets go there.
+  /// Keeps a neighbour: asks for its MAC while that is not known, and again after each failure,
+  /// whether or not packets go there.
   void keep(unsigned link, const A& address, Tick now, Listener& listener);
   /// Gives a neighbour that MAC until `keep_none`.
   void make_permanent(unsigned link, const A& address, const Mac& mac, Tick now,

@@ -44,7 +44,7 @@ TEST(NeighboursTest, ThoseThatAreKeptLeaveRoomForOthers) {
   EXPECT_TRUE(neighbours.use(0, address(1, 1), now, silence).may_wait());
   neighbours.advertised(0, address(0, 7), {.mac = Mac{}}, now, silence);
   EXPECT_EQ(silence.answers, 1U);
-  // Neighbours that are no longer kept count until they have failed and are removed.
+  // Neighbours that are no longer kept count as unanswered until they have failed and are removed.
   neighbours.keep_none();
   EXPECT_FALSE(neighbours.use(0, address(1, 2), now, silence).may_wait())
       << "too many neighbours are silent";

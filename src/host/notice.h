@@ -14,8 +14,9 @@
 
 namespace millrace {
 
-/// A question for an address's MAC, or a statement of it. The unspecified address, `A{}`, stands
-/// for a station without an address.
+/// An ARP request or neighbour solicitation (`is_question`), or a statement: an ARP reply or
+/// announcement, or a neighbour advertisement. The unspecified address, `A{}`, stands for a station
+/// without an address.
 template <class A>
 struct Notice {
   bool is_question = false;  ///< asks for the MAC of `target`; else states that MAC

@@ -16,7 +16,7 @@ class Wire {
   virtual void drop(Handle handle) = 0;
   /// @name Called only for links with a kernel interface
   /// @{
-  /// Hands the kernel a frame that came on such a link, and frees it. False: there is no room, and
+  /// Gives the kernel a frame that came on such a link, and frees it. False: there is no room, and
   /// the caller keeps the frame.
   virtual bool give_to_kernel(Handle /*handle*/, unsigned /*link*/) { return false; }
   /// Gives the kernel a reference to a frame that came on such a link. The caller keeps the frame,

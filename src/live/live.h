@@ -61,11 +61,11 @@ class Live {
   Owners& owners() const { return hub_->exchange().owners(); }
   /// Allows shards to move between these workers. To be called before they run.
   void set_workers(Workers& workers);
-  /// Delivers the connections of a shard that was still moving to another worker. To be called when
-  /// workers have ended.
+  /// Ends the move of a shard that was under way: gives the shard's connections to its new worker's
+  /// line. To be called when the workers have ended.
   void end_move(Workers& workers);
   /// Makes only the first `workers` workers receive; the others sleep while no worker hands them
-  /// packets. One thread at a time.
+  /// packets. To be called by one thread at a time.
   void use(unsigned workers) { hub_->use(workers); }
   /// Returns the number of workers that are meant to receive.
   unsigned in_use() const { return hub_->in_use(); }
@@ -79,12 +79,12 @@ class Live {
   /// Gives the kernel interfaces the addresses of a configuration with the same ports. Errors: as
   /// `KernelTap::set_addresses`.
   Result<void> update_kernel(const Config& config);
-  /// Leaves the kernel interfaces to another process. Workers still run.
+  /// Leaves the kernel interfaces to another process. Workers may still run.
   void leave_kernel() {
     if (kernel_) kernel_->leave();
   }
 
-  /// True once one worker has ended; all others then end, too.
+  /// True once one worker has ended; all other workers then end, too.
   bool is_ending() const { return hub_->is_ending(); }
 
   const Devices& devices() const { return *devices_; }
@@ -100,11 +100,11 @@ class Live {
   /// Counts of packets that no line counts.
   struct Totals {
     std::uint64_t generated = 0;    ///< frames that hosts made, or sent for the kernel
-    std::uint64_t released = 0;     ///< packets held, and sent later
-    std::uint64_t unresolved = 0;   ///< packets held, and dropped
+    std::uint64_t released = 0;     ///< packets held for a neighbour's MAC, and sent later
+    std::uint64_t unresolved = 0;   ///< packets held for a neighbour's MAC, and dropped
     std::uint64_t not_sent = 0;     ///< packets for which a device had no room
     std::uint64_t handed_over = 0;  ///< packets handed over to another worker
-    std::uint64_t not_handed = 0;   ///< packets not handed over, for want of room
+    std::uint64_t not_handed = 0;  ///< packets dropped, as a ring had no room or too many were held
   };
   Totals totals() const;
 

@@ -177,7 +177,7 @@ std::uint64_t LivePort::looked_up(Burst& burst, const Steering& steering) {
   return host_.looked_up(burst, steering);
 }
 
-/// Passes neighbours' answers to all other workers' hosts.
+/// Passes ARP replies and neighbour advertisements to all other workers' hosts.
 void LivePort::tell_others(const Burst& burst) {
   for (unsigned i = 0; i < burst.size; ++i) {
     const Verdict verdict = burst.verdict[i];

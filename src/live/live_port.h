@@ -2,8 +2,9 @@
 // of other workers' connections over to those workers, and sends where its host says.
 //
 // All packets of a connection belong to one worker (see src/shard). A packet that another worker
-// receives goes to its owner through a ring; a neighbour's answer that one worker receives is
-// passed to all. If workers share their tables, each serves the packets that it receives.
+// receives goes to its owner through a ring; an ARP reply or neighbour advertisement that one
+// worker receives is passed to all. If workers share their tables, each serves the packets that it
+// receives.
 #pragma once
 
 #include <array>
@@ -36,9 +37,8 @@ class LiveHub {
   Exchange& exchange() const { return *exchange_; }
 
   /// @name Which worker receives by which queue
-  /// Each of the first `in_use` workers has every `in_use`-th queue. A queue passes to another
-  /// worker once all packets that its receiver has handed over have reached the workers that serve
-  /// them.
+  /// Queue n is meant for worker n % `in_use`. A queue passes to another worker once all packets
+  /// that its receiver has handed over have reached the workers that serve them.
   /// @{
   unsigned in_use() const { return in_use_.load(std::memory_order_acquire); }
   /// Sets the number of workers that receive. One thread at a time.

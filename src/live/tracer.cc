@@ -35,8 +35,8 @@ bool matches_itself(const ConnectionFilter& filter, const K& key) {
   return !filter.backend && !filter.backend_port && filter.takes({.key = key, .translated = key});
 }
 
-/// Returns the key that the packet's bytes show now. The protocol, the zone and, without ports, the
-/// identifier stay as in `key`.
+/// Returns the key that the packet's bytes show now. The protocol and the zone stay as in `key`,
+/// and for protocols without ports both port fields.
 template <class K>
 K key_now(const std::byte* packet, const Headers& headers, K key) {
   key.source = source_of<typename K::Address>(packet, headers);
@@ -53,7 +53,7 @@ bool matches_itself(const ConnectionFilter& filter, const Burst& burst, unsigned
   K key{.protocol = headers.protocol};
   if (burst.verdict[i] == Verdict::no_service) {
     key = key_now(burst.data[i], headers, key);
-  } else {  // a later fragment has no ports
+  } else {  // a later fragment or an ICMP message has no ports
     key.source = source_of<typename K::Address>(burst.data[i], headers);
     key.destination = destination_of<typename K::Address>(burst.data[i], headers);
   }
@@ -69,8 +69,8 @@ bool matches_itself(const ConnectionFilter& filter, const Burst& burst, unsigned
                                       : matches_itself<KeyV6>(filter, burst, i);
 }
 
-/// True if a served packet matches: it shows both ends of its connection, which the filter sees
-/// from the client's side.
+/// True if a served packet matches. The keys with which the packet came and leaves show both ends
+/// of its connection, which the filter sees from the client's side.
 template <class K>
 bool matches(const ConnectionFilter& filter, Side side, const K& came, const K& now) {
   if (side == Side::originator) return filter.takes({.key = came, .translated = now});
@@ -107,8 +107,8 @@ std::uint64_t matches(const ConnectionFilter& filter, const Burst& burst, const 
     const Side side = lane.side(n);
     const K& came = lane.key[n];
     const K now = key_now(burst.data[i], burst.headers[i], came);
-    // A packet of no connection: it has no entry, and no function has rewritten it or, if it is not
-    // a reply, served it.
+    // A packet belongs to no connection if it has no entry and no function has rewritten it, and if
+    // it is a reply or no function has served it.
     const bool is_nobodys = lane.connection[n] == ConnId::none && now == came &&
                             (side == Side::reply || !is_served(burst.verdict[i]));
     const bool does = is_nobodys ? matches_itself(filter, came) : matches(filter, side, came, now);
@@ -209,7 +209,7 @@ void Tracer::served(const Burst& burst, std::uint64_t forward, std::span<const O
   }
 }
 
-/// Passes a copy on: the ring has room for all copies.
+/// Passes a copy to the thread that takes the copies. The ring has room for all of them.
 void Tracer::give(TracedPacket* packet) {
   void* const pointer = packet;
   full_.push({&pointer, 1});

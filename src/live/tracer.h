@@ -76,12 +76,12 @@ class Tracer {
 
   ConnectionFilter filter_;
   std::vector<std::unique_ptr<TracedPacket>> all_;
-  PointerRing free_;  // empty copies, from the other thread to the worker
-  PointerRing full_;  // filled copies, from the worker to the other thread
+  PointerRing free_;  // empty copies, from the taking thread to the worker
+  PointerRing full_;  // filled copies, from the worker to the taking thread
   // Used by the worker:
   std::vector<Pending> pending_;
   std::vector<TracedPacket*> spare_;
-  // Used by the other thread:
+  // Used by the thread that takes the copies:
   TracedPacket* taken_ = nullptr;
   Counter lost_;
 };

@@ -86,7 +86,7 @@ struct Ipv4 {
   }
 
   /// Checks the options. A loose or strict source route names further hops while its pointer is
-  /// inside it.
+  /// inside the option.
   static Verdict check_options(Packet packet, unsigned at, unsigned end) {
     constexpr unsigned kEndOfList = 0;
     constexpr unsigned kNoOperation = 1;

@@ -8,8 +8,8 @@
 namespace millrace {
 namespace {
 
-/// Files an ICMP error by the reversed key of the packet that it quotes, if that packet can be
-/// read.
+/// Files the reversed key of the packet that an ICMP error quotes in the lane of quoted packets, if
+/// the quoted packet can be read.
 template <class K>
 void file_error(Burst& burst, unsigned i) {
   const auto quote = read_quote<K>(burst.data[i], burst.headers[i]);

@@ -31,11 +31,11 @@ std::optional<Quote<K>> read_quote(const std::byte* packet, const Headers& heade
 template <class K>
 void rewrite_quote(std::byte* packet, const Headers& headers, const Quote<K>& quote, const K& is);
 
-/// Rewrites an error that travels like packets which arrive with the key `was` and leave with the
-/// key `is`. Of the error's addresses, those that differ between `was` and `is` become those of
-/// `is`, also if a router sent the error; the other address stays. The quoted packet gets the key
-/// `reversed(is)`, with which the error's receiver sent it. Returns false if no packet can be read
-/// from the error (`read_quote`); the error then stays unchanged.
+/// Rewrites an ICMP error for a direction whose packets arrive with the key `was` and leave with
+/// the key `is`. The error's source becomes `is`'s if the two keys' sources differ, even if a
+/// router sent the error; likewise the destination. The quoted packet gets the key `reversed(is)`:
+/// the packet that the error's receiver sent. Returns false if no packet can be read from the error
+/// (`read_quote`); the error then stays unchanged.
 template <class K>
 bool rewrite_error(std::byte* packet, const Headers& headers, const K& was, const K& is);
 

@@ -44,7 +44,7 @@ class QuoteTest : public testing::Test {
     const Bytes lengths = kV4 ? bytes({0, words, 0, 0}) : bytes({words, 0, 0, 0});
     return ip(kIcmp, bytes({type, 0, 0, 0}) + lengths + quote);
   }
-  /// Returns the key by which an error about a packet between these ports is filed.
+  /// Returns the key that the parser files for an error about a packet between these ports.
   static K key(unsigned protocol, unsigned from, unsigned to) {
     K key;
     const Bytes packet = ip(protocol, {});
@@ -55,7 +55,7 @@ class QuoteTest : public testing::Test {
     key.protocol = static_cast<std::uint8_t>(protocol);
     return key;
   }
-  /// Returns the key by which the packet is filed as an error; none if it is not filed.
+  /// Returns the key that the parser files for the packet as an ICMP error; none if it files none.
   static std::optional<K> filed(const Bytes& packet) {
     const Parsed p = parse(LinkType::raw_ip, packet);
     EXPECT_EQ(to_string(p.verdict), "icmp_error");
@@ -94,7 +94,7 @@ TYPED_TEST(QuoteTest, IsFiledBehindOptionsAndExtensions) {
   EXPECT_EQ(T::filed(T::error(T::sent(51, authentication(6, 6) + tcp()))), T::key(6, 1024, 443));
 }
 
-// The error's sender may have cut the quote, and the capture may have been cut, too.
+// The error's sender may have cut the quote short, and the capture may have been cut short, too.
 TYPED_TEST(QuoteTest, MayEndBehindThePorts) {
   using T = TestFixture;
   struct Kind {

@@ -158,8 +158,8 @@ void rewrite(Burst& burst) {
         rewrite(data, headers, lane.key[i], lane.leaving(i));
     }
   };
-  // Rewrites the packets of one direction and then those of the other: packets of one direction
-  // mostly change in the same way, so branches are predicted.
+  // Rewrites the originators' packets and then the replies: packets of one direction mostly change
+  // in the same way, so branches are predicted.
   for_each_bit(lane.originators(), rewrite_one);
   for_each_bit(lane.all() & lane.replies, rewrite_one);
 }

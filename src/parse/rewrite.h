@@ -120,7 +120,8 @@ void rewrite_both(std::byte* packet, const Headers& headers, const K& was, const
 /// checksum of 0 is kept; a UDP or UDP-Lite checksum that becomes 0 is written as 0xffff. SCTP's
 /// CRC32c covers ports but no addresses. It is updated by the packet's length on the wire, so it
 /// stays right in a capture that is cut short. In the first fragment of a datagram, whose whole
-/// length is unknown, it stays as it is. A checksum field that was not captured is not touched.
+/// length is unknown, the CRC32c stays as it is. A checksum field that was not captured is not
+/// touched.
 template <class K>
 inline void rewrite(std::byte* packet, const Headers& headers, const K& was, const K& is) {
   const bool source = was.source != is.source || was.source_port != is.source_port;

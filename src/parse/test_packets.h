@@ -108,11 +108,11 @@ struct Parsed {
   std::uint16_t length = 0;
   Verdict verdict{};
   Headers headers;
-  unsigned v4 = 0;  // number of IPv4 keys filed
-  unsigned v6 = 0;  // number of IPv6 keys filed
+  unsigned v4 = 0;  // number of IPv4 keys in lanes
+  unsigned v6 = 0;  // number of IPv6 keys in lanes
   KeyV4 key4;
   KeyV6 key6;
-  std::optional<KeyV4> quoted4;  // the key by which an error is filed
+  std::optional<KeyV4> quoted4;  // an ICMP error's key in the lane of quoted packets
   std::optional<KeyV6> quoted6;
 
   template <class K>

@@ -1,8 +1,8 @@
 // A capture in memory: read once, or built packet by packet, and then walked as often as wanted.
 //
-// The caller that loads or builds a capture owns it. One thread builds it; afterwards it is never
-// written, and any number of threads may read it. Packets never move: spans stay valid for the life
-// of the capture, also when the `Capture` object is moved.
+// The caller that loads or builds a capture owns it. One thread builds a capture; afterwards the
+// capture is never written, and any number of threads may read it. Packets never move: spans stay
+// valid for the life of the capture, also when the `Capture` object is moved.
 #pragma once
 
 #include <cstddef>

@@ -110,9 +110,9 @@ class CaptureLoader {
     return {};
   }
 
-  /// Returns the program that can unpack the file, by the file's first bytes; empty if the file is
-  /// not compressed. The bytes that are read cannot be put back, so the function reads beyond
-  /// `first` only if no capture begins with `first`.
+  /// Returns the name of the program that can decompress the file; empty if the file's first bytes
+  /// are not those of a compressed file. `first` is the first byte. The function reads more bytes
+  /// only if `first` begins no capture, since more than one byte cannot be put back.
   std::string_view compressed_by(int first) {
     using std::string_view_literals::operator""sv;
     struct Magic {

@@ -67,8 +67,8 @@ TEST_F(CaptureOutputTest, WhoEndsHoldsUpNobody) {
   EXPECT_EQ(written().size(), 20'000U);
 }
 
-// Each packet belongs to a random port, some ports get hardly any, and each port writes in a thread
-// of its own, in bursts of random size.
+// Each packet belongs to a random port, some ports get hardly any packets, and each port writes in
+// a thread of its own, in bursts of random size.
 TEST_F(CaptureOutputTest, AnyThreadsInAnyOrderGiveTheOrderOfTheWhole) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE(seed);

@@ -26,8 +26,8 @@ class ControlGate {
 
   bool is_closed() const { return is_closed_; }
   void open() { is_closed_ = false; }
-  /// Closes the gate, and waits until no worker is inside. Yields meanwhile, as a worker inside may
-  /// be waiting for this processor.
+  /// Keeps workers from entering, and waits until none is between `enter` and `leave`. Yields
+  /// meanwhile, as such a worker may be waiting for this processor.
   void close() {
     const std::lock_guard guard(mutex_);
     is_closed_ = true;
@@ -63,7 +63,7 @@ bool Passage::enter() {
 
 }  // namespace millrace
 
-/// Replaces libc's `epoll_wait` for the process; other threads than DPDK's see no difference.
+/// Replaces libc's `epoll_wait` for the process. Only DPDK's interrupt thread sees a difference.
 extern "C" int epoll_wait(int epoll, epoll_event* events, int most, int timeout_ms) {
   const bool changes_devices = rte_thread_is_intr() != 0;
   if (changes_devices) millrace::gate().open();  // the events of the last call have been handled
@@ -72,7 +72,7 @@ extern "C" int epoll_wait(int epoll, epoll_event* events, int most, int timeout_
   return count;
 }
 
-/// Replaces libc's `sendmsg` for the process; other threads than DPDK's see no difference.
+/// Replaces libc's `sendmsg` for the process. Only DPDK's interrupt thread sees a difference.
 extern "C" ssize_t sendmsg(int socket, const msghdr* message, int flags) {
   mmsghdr one{.msg_hdr = *message, .msg_len = 0};
   if (::sendmmsg(socket, &one, 1, flags) == 1) return one.msg_len;

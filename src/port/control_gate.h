@@ -16,7 +16,8 @@
 
 namespace millrace {
 
-/// The gate of one queue. One thread at a time uses it; any thread may make and destroy it.
+/// Shows whether a worker is receiving or sending by one queue: the interrupt thread waits
+/// meanwhile. One thread at a time uses a passage; any thread may make and destroy it.
 class alignas(64) Passage {
  public:
   Passage();
@@ -24,8 +25,9 @@ class alignas(64) Passage {
   Passage(const Passage&) = delete;
   Passage& operator=(const Passage&) = delete;
 
-  /// Enters. False: the interrupt thread is handling an event, which takes some microseconds for a
-  /// memif. After true, no event is handled until `leave`.
+  /// Begins receiving or sending. False: it must not begin, as the interrupt thread is handling an
+  /// event, which takes some microseconds for a memif. After true, no event is handled until
+  /// `leave`.
   bool enter();
   void leave() { is_inside_.store(false, std::memory_order_release); }
 

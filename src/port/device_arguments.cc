@@ -21,7 +21,8 @@ std::string af_packet(const DeviceName& name, const DeviceNeeds& needs) {
                      std::max(kFrames * 2048 / frame, 512U));
 }
 
-/// Returns the arguments for a tap. An existing tap keeps its MAC, by which its neighbours know it.
+/// Returns the arguments for a tap. An existing tap keeps its MAC, by which its neighbours know it,
+/// unless its name gives another one (`mac=`).
 std::string tap(const DeviceName& name, const DeviceNeeds& needs) {
   std::string arguments = "iface=" + name.target;
   if (needs.mac && !name.arguments.contains("mac="))

@@ -30,7 +30,7 @@ constexpr bool is_kernel_interface(DeviceKind kind) {
 constexpr bool is_of_kernel(DeviceKind kind) {
   return is_kernel_interface(kind) || kind == DeviceKind::tap;
 }
-/// True if a neighbour may answer on the device's link.
+/// True if the device's link may have neighbours, which answer ARP or neighbour discovery.
 constexpr bool has_neighbours(DeviceKind kind) {
   return kind != DeviceKind::pcap && kind != DeviceKind::null && kind != DeviceKind::ring;
 }

@@ -81,7 +81,7 @@ struct Devices::Impl {
     std::vector<Ethernet> ethernet;
     std::vector<SendQueue> send;  ///< one for each worker
     std::deque<std::mutex> locks;
-    std::deque<Passage> passages;  ///< gates of a memif's queues
+    std::deque<Passage> passages;  ///< a memif's: one for each receive queue and each of `send`
     /// Time to try `refuse_large` again; `kNever`: done, or a worker is trying.
     std::atomic<SteadyClock::rep> refuses_next = 0;
 
@@ -112,8 +112,8 @@ struct Devices::Impl {
 
 /// Makes the other end of a veth pair send no packets above the MTU. Called only when such a packet
 /// has come, since the XDP program that does this lowers the packet rate by a fourth. Any worker's
-/// thread; one tries at a time. After a failure the next try is at least a second later: another
-/// XDP program that is attached there may have gone by then.
+/// thread; one thread at a time tries. After a failure the next try is at least a second later:
+/// another XDP program that is attached there may have gone by then.
 void Devices::Impl::Device::refuse_large() {
   SteadyClock::rep next = refuses_next.load(std::memory_order_relaxed);
   if (next == kNever) return;

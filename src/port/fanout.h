@@ -2,12 +2,12 @@
 // asks for two features that a router cannot use, and has no argument to turn them off:
 //   - joining IPv4 fragments first (PACKET_FANOUT_FLAG_DEFRAG): a joined packet exceeds the MTU and
 //     could not be forwarded;
-//   - passing a packet to another socket when its own is nearly full (PACKET_FANOUT_FLAG_ROLLOVER):
-//     the packet overtakes waiting packets of its connection.
+//   - passing a packet to another socket when the one that its hash chooses is nearly full
+//     (PACKET_FANOUT_FLAG_ROLLOVER): the packet overtakes waiting packets of its connection.
 //
 // So fanout.cc defines `setsockopt`, which every library of the process then calls in place of
-// libc's. It does the same as libc's, but clears these two flags. This works only if the program
-// exports the symbol to libraries that are loaded later; CMake tells the linker so.
+// libc's. The function does what libc's does, but clears these two flags. This works only if the
+// program exports the symbol to libraries that are loaded later; CMake tells the linker so.
 #pragma once
 
 #include <string>

@@ -18,7 +18,7 @@ namespace {
 
 constexpr unsigned kJoins = unsigned{PACKET_FANOUT_FLAG_DEFRAG} << 16;
 
-/// Returns a packet socket on the loopback interface; -1 if this user may not have one.
+/// Returns a packet socket on the loopback interface; -1 if this user may not open one.
 int packet_socket() {
   const int file = ::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, htons(ETH_P_ALL));
   sockaddr_ll address{};
@@ -33,8 +33,8 @@ int packet_socket() {
 
 TEST(Fanout, LeavesOutOnlyTheFlagsThatJoinFragmentsAndLetPacketsOvertake) {
   const int file = packet_socket();
-  // Only CAP_NET_RAW allows packet sockets (packet(7)).
-  if (file < 0) GTEST_SKIP() << "this user may have no packet socket";
+  // Opening a packet socket needs CAP_NET_RAW (packet(7)).
+  if (file < 0) GTEST_SKIP() << "this user may not open a packet socket";
   const unsigned id = static_cast<unsigned>(::getpid()) & 0xffff;
   const unsigned kept = id | (PACKET_FANOUT_RND << 16);
   const unsigned asked = kept | (PACKET_FANOUT_FLAG_ROLLOVER << 16) | kJoins;
@@ -57,8 +57,8 @@ TEST(Fanout, IsWhatLibrariesCall) {
 
 TEST(Fanout, SaysWhereItWasNotCalled) {
   const int file = packet_socket();
-  // Only CAP_NET_RAW allows packet sockets (packet(7)).
-  if (file < 0) GTEST_SKIP() << "this user may have no packet socket";
+  // Opening a packet socket needs CAP_NET_RAW (packet(7)).
+  if (file < 0) GTEST_SKIP() << "this user may not open a packet socket";
   const unsigned asked = ((static_cast<unsigned>(::getpid()) + 1) & 0xffff) | kJoins;
   ASSERT_EQ(::syscall(SYS_setsockopt, file, SOL_PACKET, PACKET_FANOUT, &asked, sizeof(asked)), 0);
   EXPECT_TRUE(joins_fragments("lo"));

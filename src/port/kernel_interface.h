@@ -1,8 +1,8 @@
 // An existing interface of the kernel that packets come through: its properties, and how to keep
 // the kernel's own network stack from its packets. Linux only.
 //
-// One thread makes, uses and destroys it, in the interface's network namespace. At the same time,
-// one other thread may call `refuse_large_packets`, and any thread `is_running`.
+// One thread makes, uses and destroys a `KernelInterface`, in the interface's network namespace. At
+// the same time, one other thread may call `refuse_large_packets`, and any thread `is_running`.
 #pragma once
 
 #include <cstdint>
@@ -30,9 +30,9 @@ using InterfaceSettings = std::map<std::string, std::vector<InterfaceSetting>>;
 
 class KernelInterface {
  public:
-  /// Opens the interface. The destructor undoes what this process changes of it. Errors: unreadable
-  /// (no such interface, or this process may not use it), failed (it is down, is the loopback, or
-  /// has addresses that the kernel answers for). The message says what to do.
+  /// Opens the interface. The destructor restores the settings of `to_restore()`. Errors:
+  /// unreadable (no such interface, or this process may not use it), failed (it is down, is the
+  /// loopback, or has addresses that the kernel answers for). The message says what to do.
   static Result<KernelInterface> take(const std::string& name);
   /// Checks whether this process may make a tap of that name, or open an existing one. Errors:
   /// unreadable (it may not), failed (an interface of that name is not a tap). The message says
@@ -86,7 +86,7 @@ class KernelInterface {
   Mac mac_;
   unsigned mtu_ = 0;
   unsigned queues_ = 1;
-  int program_ = -1;  // holds the XDP program attached; -1: none is
+  int program_ = -1;  // keeps the XDP program attached; -1: there is none
   std::vector<InterfaceSetting> was_;
 };
 

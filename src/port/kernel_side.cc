@@ -79,7 +79,7 @@ void KernelSide::leave() {
   for (const auto& link : links_) {
     if (link != nullptr) link->tap.stop();
   }
-  // Move what workers still hand over, and wait until workers have taken the frames that are left.
+  // Move the frames that workers still give, and wait until workers have taken the rest.
   while (has_time() && (move() || std::ranges::any_of(links_, waits)))
     std::this_thread::sleep_for(kPause);
 }

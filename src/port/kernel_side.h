@@ -35,7 +35,8 @@ struct KernelSideStatistics {
   bool is_gone = false;        ///< the interface has been deleted
 };
 
-/// One thread opens, starts and destroys it, and sets addresses; any thread may read statistics.
+/// One thread opens, starts and destroys a `KernelSide`, and sets addresses; any thread may read
+/// statistics.
 /// Workers must have ended before the object is destroyed.
 class KernelSide {
  public:
@@ -72,11 +73,11 @@ class KernelSide {
 
   /// @name Called only by the worker of the number `worker`
   /// @{
-  /// Hands the kernel a frame that came on a link which has an interface; the frame is freed
+  /// Gives the kernel a frame that came on a link which has an interface; the frame is freed
   /// afterwards. False: there is no room, and the caller keeps the frame.
   bool give(unsigned worker, Handle frame, unsigned link);
-  /// Fills `frames` with frames that the kernel sends on this worker's share of the links, and
-  /// returns their number. The caller owns their memory.
+  /// Fills `frames` with frames that the kernel sends on this worker's links, and returns their
+  /// number. Link n belongs to worker n % workers. The caller owns the frames' memory.
   unsigned take(unsigned worker, std::span<Outgoing> frames);
   /// @}
 

@@ -4,8 +4,8 @@
 // The interface stays when millrace ends, with its addresses and the routes that other programs
 // gave it, for the next millrace or one that takes over. `ip link delete` removes it.
 //
-// One thread opens, starts and destroys it and sets its addresses. From `start` to the destruction
-// another thread may at the same time read, write and set the carrier.
+// One thread opens, starts and destroys a `KernelTap` and sets its addresses. From `start` to the
+// destruction another thread may at the same time read, write and set the carrier.
 #pragma once
 
 #include <cstddef>
@@ -79,7 +79,7 @@ class KernelTap {
  private:
   KernelTap(TapSettings settings, int fd) : settings_(std::move(settings)), fd_(fd) {}
 
-  TapSettings settings_;  ///< given to `open`
+  TapSettings settings_;  ///< settings that `open` was given
   int fd_;
   int index_ = 0;  ///< the kernel's number, which stays when the interface is renamed
   int carrier_ = -1;

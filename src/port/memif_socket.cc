@@ -56,7 +56,7 @@ Result<void> MemifSockets::take(const DeviceName& name) {
                                  "socket, or add ,role=client to connect to it"});
   if (!listening.is_nobody())
     return std::unexpected(Error{to_string(name) + ": " + std::strerror(listening.error)});
-  ::unlink(before(name.target).c_str());  // left by a killed process with the same id
+  ::unlink(before(name.target).c_str());  // left by a killed process that had this process's id
   shown_.emplace(name.target, false);
   return {};
 }

@@ -14,8 +14,8 @@
 
 namespace millrace {
 
-/// Returns the path that the driver is given. If the other end listens, this is the path of the
-/// socket itself; else it is a path of this process alone.
+/// Returns the path that the driver is given: a path of this process alone. If the other end
+/// listens or the socket is abstract, the path of the socket itself.
 std::string memif_socket_before(const DeviceName& name);
 
 /// The sockets of all memifs that listen. Several memifs may share a socket, and differ in `id`.
@@ -27,7 +27,8 @@ class MemifSockets {
   MemifSockets& operator=(const MemifSockets&) = delete;
   ~MemifSockets();
 
-  // `check` and `take` do nothing if the device is not a memif, or if the other end listens.
+  // `check` and `take` do nothing if the device is not a memif, if the other end listens, or if the
+  // socket is abstract.
 
   /// Checks whether the socket can be made, regardless of a process that listens there now. Errors:
   /// failed (a file at the path is not a socket), unreadable (the path is too long, or nothing can

@@ -13,7 +13,7 @@
 
 namespace millrace {
 
-/// A socket of routing netlink. One thread uses it.
+/// A socket of routing netlink, used by one thread.
 class Netlink {
  public:
   Netlink() : socket_(mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC)) {
@@ -60,7 +60,7 @@ class Netlink {
   alignas(nlmsghdr) std::array<char, 32768> in_{};
 };
 
-/// Appends the header of a message's kind, and returns it.
+/// Appends the header that a message's type requires, such as `ifinfomsg`, and returns it.
 template <class Family>
 Family* put(nlmsghdr* message) {
   return static_cast<Family*>(mnl_nlmsg_put_extra_header(message, sizeof(Family)));

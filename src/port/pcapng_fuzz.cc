@@ -54,8 +54,8 @@ class File {
     constexpr std::array<std::uint32_t, 8> kTypes{kSection, 1, 2, 3, 5, 6, 6, 77};
     const std::uint32_t type = kTypes[data[0] % 8];
     const std::size_t body = std::min<std::size_t>(data[1] / 4 * 4, (data.size() - 3) / 4 * 4);
-    // In about one block of 16 both lengths are wrong; in about one of 40 only the length behind it
-    // is.
+    // In about one block of 16 both lengths are wrong; in about one of 40 only the length behind
+    // the body is.
     const auto wrong = static_cast<std::uint32_t>(data[2] < 16 ? data[2] - 8 : 0);
     const bool lengths = is_packet(type) && body > 20;
     const std::uint32_t more = type == kSection ? 4 : lengths ? 8 : 0;
@@ -93,7 +93,7 @@ constexpr std::size_t kLeastAround = 16;
 
 void read(std::string bytes) {
   if (bytes.empty()) return;
-  // The file is exactly as large as the input, so that the address sanitizer finds reads beyond it.
+  // The stream ends where `bytes` end; the check of `total` below finds packets that reach beyond.
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(
       ::fmemopen(bytes.data(), bytes.size(), "rb"), std::fclose);
   PcapngReader reader(file.get());

@@ -1,6 +1,6 @@
 // Reads pcapng (draft-ietf-opsawg-pcapng) block by block: all sections, in either byte order, with
 // interfaces of any link type, snapshot length and time resolution. (libpcap 1.10 stops at the
-// first interface that differs from the one before.)
+// first interface that differs from the previous one.)
 //
 // One thread uses a reader. The file belongs to the caller and may be a pipe. After each call the
 // file is positioned behind the last block that was read.

@@ -24,7 +24,7 @@ class Port {
   /// True if `receive` returns parsed bursts.
   virtual bool receives_parsed() const { return false; }
   /// Fills `size`, `now`, `data`, `length`, `wire_length` and `handle`. The burst must be empty,
-  /// and may stay empty while time passes. False: the end.
+  /// and may stay empty while time passes. False: no more packets will come.
   virtual bool receive(Burst& burst) = 0;
   /// May take out of the burst packets that another worker serves, give packets a verdict, and
   /// remove keys from the lanes. To be called for a parsed burst, before lookups.

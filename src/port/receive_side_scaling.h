@@ -11,8 +11,8 @@
 
 namespace millrace {
 
-/// The key of a device's hash, drawn from the system's entropy: a sender that knows the key can aim
-/// its packets at one queue.
+/// The key of a device's hash, drawn from the system's entropy: a sender that knew the key could
+/// aim its packets at one queue.
 class ReceiveSideScaling {
  public:
   ReceiveSideScaling();

@@ -21,7 +21,8 @@ TEST(ReceiveSideScaling, IsForDevicesThatCanAndHaveSeveralQueues) {
   rte_eth_conf several{};
   scaling.add_to(several, device, 2);
   EXPECT_EQ(several.rxmode.mq_mode, RTE_ETH_MQ_RX_RSS);
-  EXPECT_EQ(several.rx_adv_conf.rss_conf.rss_hf, kTcpOfIpv4) << "hashes by something below IP";
+  EXPECT_EQ(several.rx_adv_conf.rss_conf.rss_hf, kTcpOfIpv4)
+      << "must hash by TCP over IPv4 alone, and not by layer 2";
   EXPECT_EQ(several.rx_adv_conf.rss_conf.rss_key_len, 52);
   EXPECT_NE(several.rx_adv_conf.rss_conf.rss_key, nullptr);
 

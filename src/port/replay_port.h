@@ -24,7 +24,7 @@ namespace millrace {
 
 /// The clock that `burst.now` follows.
 enum class Clock : std::uint8_t {
-  capture,  ///< packets' timestamps: the same input gives the same output
+  capture,  ///< packets' timestamps: two replays of a capture give equal output
   wall,     ///< the machine's steady clock, read once a burst
 };
 
@@ -106,8 +106,9 @@ class ReplayPort final : public Port {
     return part_ ? gathered_[i] : capture_->packet(i);
   }
   void gather();
-  /// Returns how many of the next `most` packets may share one burst: those of the same link type
-  /// and the same shift of the clock. In a uniform capture, like most, these are all.
+  /// Returns how many of the next `most` packets may share one burst: those up to the first with
+  /// another link type or another shift of the clock. In a uniform capture, as most are, these are
+  /// all.
   unsigned alike(unsigned most) { return capture_->is_uniform() ? most : alike_of(most); }
   unsigned alike_of(unsigned most);
   std::uint64_t ms_at(std::uint64_t time_ns, std::uint64_t loop) const;

@@ -126,7 +126,8 @@ TEST(ReplayPort, TimeGoesOnAfterAStepBack) {
   const std::vector<Seen> seen{{0, 1}, {5000, 2}, {5000, 1}, {5500, 1}, {9000, 1}};
   const Capture capture = capture_at_ms({100'000, 105'000, 1'000, 2'000, 2'500, 6'000});
   EXPECT_EQ(bursts(capture, {}), seen);
-  // The same holds in every loop, for ports with a part of the capture, and at the capture's end.
+  // Time also goes on in every loop, in a port with a part of the capture, and at the capture's
+  // end.
   const auto loops = bursts(capture, {.loops = 2});
   EXPECT_EQ(loops.size(), 2 * seen.size());
   EXPECT_EQ(loops.back(), (Seen{9000 + 9000 + 1800, 1}));
@@ -165,7 +166,7 @@ TEST(ReplayPort, BurstsAreOfOneLinkType) {
             (Types{{2, ethernet}, {1, linux_cooked}, {1, raw_ip}}));
 }
 
-// With a span of 30 ms and an average gap of 10 ms, each loop begins 40 ms after the one before.
+// With a span of 30 ms and an average gap of 10 ms, each loop begins 40 ms after the previous one.
 TEST(ReplayPort, LoopsAdvanceTime) {
   EXPECT_EQ(bursts(capture_at_ms({0, 0, 10, 30}), {.loops = 3, .step_ms = 5}),
             (std::vector<Seen>{

@@ -2,7 +2,7 @@
 // several workers share. A worker that finds a shared queue in use puts its frames aside and goes
 // on, because sending through the kernel takes long.
 //
-// One worker uses it. Frames are DPDK's mbufs.
+// One worker uses a `SendQueue`. Frames are DPDK's mbufs.
 #pragma once
 
 #include <cstddef>
@@ -19,15 +19,15 @@ namespace millrace {
 
 class alignas(64) SendQueue {
  public:
-  /// Largest number of frames that may wait; with more, the worker waits for the queue.
+  /// Largest number of frames that may wait; a worker with more frames waits for the queue.
   static constexpr std::size_t kWaitMost = 512;
 
   SendQueue(std::uint16_t device, std::uint16_t queue) : device_(device), queue_(queue) {}
   /// Makes the queue a shared one: each worker uses a copy of this object with the same lock, which
   /// must outlive the copies.
   void share(std::mutex& lock) { lock_ = &lock; }
-  /// Sends through a gate: frames that are sent while the gate is closed are lost. The gate must
-  /// belong to this copy alone, and outlive it.
+  /// Makes the queue a memif's: frames that are sent while DPDK's interrupt thread handles an event
+  /// are lost (control_gate.h). The passage must belong to this copy alone, and outlive it.
   void go_through(Passage& passage) { passage_ = &passage; }
 
   /// Sends the waiting frames and then `frames`, one burst at most, or puts `frames` aside. Returns
@@ -45,7 +45,7 @@ class alignas(64) SendQueue {
   std::uint16_t device_;
   std::uint16_t queue_;
   std::mutex* lock_ = nullptr;  // null: the queue is not shared
-  Passage* passage_ = nullptr;  // null: no gate
+  Passage* passage_ = nullptr;  // null: the device is not a memif
   std::vector<rte_mbuf*> waiting_;
 };
 

@@ -56,7 +56,7 @@ inline void write_file(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-/// Returns `length` bytes that differ from those of nearby seeds.
+/// Returns `length` bytes, which differ for seeds that lie close together.
 inline std::vector<std::byte> numbered_bytes(std::size_t length, unsigned seed) {
   std::vector<std::byte> bytes(length);
   for (std::size_t i = 0; i < length; ++i) bytes[i] = static_cast<std::byte>(seed * 31 + i * 7);

@@ -21,7 +21,7 @@ int bpf(bpf_cmd command, bpf_attr& attributes) {
   return static_cast<int>(::syscall(SYS_bpf, command, &attributes, sizeof(attributes)));
 }
 
-/// Opens a program or a link by its number; -1 if it is gone, or this process may not.
+/// Opens a BPF program or link by its number; -1 if it is gone, or if this process may not open it.
 int open_object(bpf_cmd command, std::uint32_t number) {
   bpf_attr get{};
   get.prog_id = number;

@@ -2,15 +2,15 @@
 // kernel sends no packets larger than the MTU to this end. Linux only; any thread, in the
 // interface's network namespace.
 //
-// A process that takes over an interface holds the former process's link as well, so that the
-// program stays attached when the former process ends.
+// A process that takes over an interface also opens the BPF link of the running process, so that
+// the program stays attached when that process ends.
 #pragma once
 
 namespace millrace {
 
-/// Returns a descriptor of the link by which a millrace has attached its program to the interface
-/// of that index: the program stays attached while the descriptor is open. -1: there is none, or
-/// this process may not use it.
+/// Returns a descriptor of the BPF link by which a millrace has attached its program to the
+/// interface of that index: the program stays attached while the descriptor is open. -1: there is
+/// none, or this process may not use it.
 int attached_xdp_pass(unsigned interface);
 
 /// Attaches the program in the interface's driver, or finds one that a millrace has attached.

@@ -26,7 +26,8 @@ struct AddressAndBits {
   }
 };
 
-/// Reads a prefix length; none means all bits. Errors: a message that says what would be right.
+/// Reads a prefix length. Without `digits` it is the whole address. Errors: a message that says
+/// what would be right.
 template <class A>
 std::expected<unsigned, std::string> read_bits(std::optional<std::string_view> digits) {
   constexpr unsigned kMost = 8 * A::kBytes;
@@ -50,8 +51,8 @@ std::optional<std::string> bits_behind(const A& address, unsigned bits) {
          to_string(prefix) + length;
 }
 
-/// Returns a hint if the text is an address with a port, as "10.0.0.1:80": these must be given by
-/// two keys. Else nothing.
+/// Returns a hint if the text is an address with a port, such as "10.0.0.1:80": address and port
+/// must be given by two keys. Returns nothing for other texts.
 inline std::optional<std::string> hint_of_port(std::string_view text) {
   const auto colon = text.rfind(':');
   if (colon == text.npos || colon + 1 == text.size()) return std::nullopt;

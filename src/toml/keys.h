@@ -1,6 +1,6 @@
 // Reads a TOML table into a struct, by a list of keys, each with a reader for its value. To add a
-// setting, add a member to the struct and a line to its list. One thread reads a file; all problems
-// of the file are collected (`Problems`) and reported together.
+// setting, add a member to the struct and a line to the struct's list of keys. One thread reads a
+// file; all problems of the file are collected (`Problems`) and reported together.
 #pragma once
 
 #include <stdexcept>
@@ -29,7 +29,7 @@ namespace millrace::config {
 
 namespace millrace::config {
 
-/// The problems of a file.
+/// The problems that were found in one file.
 class Problems {
  public:
   explicit Problems(std::string_view file) : file_(file) {}
@@ -69,7 +69,7 @@ class Problems {
 /// The value that is being read.
 struct Context {
   Problems& problems;
-  std::string key;  ///< its key with those of the tables around it: "balance.key"
+  std::string key;  ///< the value's key behind the keys of its tables: "balance.key"
 
   void problem(const toml::node& at, std::string_view what) const {
     problems.add(at.source().begin.line, key, what);
@@ -93,7 +93,8 @@ template <class V>
 struct Located {
   V value{};
   std::uint32_t line = 0;
-  /// False if the key is missing. Most readers leave it false if the value has a wrong type, too.
+  /// False if the key is missing. Most readers also leave `given` false if the value has a wrong
+  /// type.
   bool given = false;
 };
 
@@ -139,13 +140,13 @@ void read_keys(const Context& context, const toml::table& table, const Keys<T>& 
     }
     if (!context.key.empty() && context.problems.is_top(name.str())) {
       here.problem(node, "unknown key: " + in_quotes(name.str()) +
-                             " stands above all tables: move it there");
+                             " belongs to no table: move it above the first [table]");
       continue;
     }
     const auto nearest = std::ranges::min_element(
         keys, {}, [&](const KeyOf<T>& key) { return edit_distance(key.name, name.str()); });
-    // toml++ gives the line of the value. That is the key's line, too; for a table, it is the line
-    // of its header.
+    // toml++ gives the line of the value. That is the key's line, too; the line of a table is that
+    // of the table's header.
     here.problem(node, "unknown key: the nearest known is " + in_quotes(nearest->name));
   }
   for (const auto& key : keys) {
@@ -253,7 +254,7 @@ auto choice(V T::* member, std::vector<std::pair<std::string, V>> values) {
       };
 }
 
-/// Reads one of `names`, in upper or lower case, and keeps the name.
+/// Reads one of `names`, in upper or lower case, and stores it as `names` spells it.
 template <class T, class Name>
 auto name(Name T::* member, const std::vector<std::string>& names) {
   std::vector<std::pair<std::string, Name>> values;
