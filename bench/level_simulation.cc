@@ -24,7 +24,8 @@ constexpr unsigned kSeconds = 30;
 constexpr unsigned kSettled = 10;
 constexpr std::uint64_t kPacketsAConnection = 20;
 
-/// Chooses neither end of a packet to be hashed, as without a configured service.
+/// Names no end of a connection to be hashed, like a function that rewrites nothing: `client_of`
+/// then takes the lesser end.
 class NoSteering final : public Steering {
  public:
   Steered steer(std::span<const KeyV4>) const override { return {}; }

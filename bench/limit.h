@@ -26,9 +26,9 @@ struct Fetches {
   friend auto operator<=>(const Fetches&, const Fetches&) = default;
 };
 
-/// Returns the kind of pages on which memory lies that reports `obtained` and whose largest piece
-/// has `largest_bytes`. A piece smaller than a huge page may report huge pages, but lies on small
-/// ones.
+/// Returns the kind of pages that memory really lies on. `obtained`: the kind that it reports;
+/// `largest_bytes`: size of its largest piece. A piece smaller than a huge page may report huge
+/// pages, but lies on small ones.
 Pages pages_under(std::size_t largest_bytes, Pages obtained);
 
 class Limit {

@@ -84,9 +84,9 @@ struct OverloadReport {
 
 /// Returns the policies: the values that the configuration key `when_full` may have.
 std::vector<std::string> overload_policies();
-/// Returns the ways in which several workers divide the capacity. `room`: each worker gets so much
-/// more than an equal part, as in `Workers`, that all together hold the capacity although their
-/// numbers of clients are unequal. `even`: exactly equal parts.
+/// Returns the ways in which several workers divide the capacity. `room`: each worker gets more
+/// than an equal part, as in `Workers`, enough that together they hold the whole capacity although
+/// their numbers of clients differ. `even`: exactly equal parts.
 std::vector<std::string> overload_divisions();
 
 /// Measures every contender. Errors (failed): no memory, or a thread could not be started.

@@ -90,7 +90,8 @@ std::size_t TablesPlan::memory_bytes() const {
   std::size_t most = 0;
   for (const TablesGroup& group : groups) {
     for (const Entrant* entrant : group.entrants) {
-      // Memory of the largest table, and of the keys to fill it, to replace keys and to look up.
+      // An estimate for each table, of which the largest counts: the table itself, the keys that
+      // fill it, those that replace them, and those that are looked up.
       const std::size_t per_entry = 200 + 5 * group.key_bytes;
       most = std::max(
           most, group.at.live(*entrant) * per_entry + kStreamKeys * group.key_bytes + kSundryBytes);

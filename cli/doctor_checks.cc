@@ -74,22 +74,22 @@ class Examination {
     const auto free = number(folder / "free_hugepages");
     // 1 GiB: enough for the tables of two million connections, and for packets.
     constexpr std::uint64_t kEnough = 512;
-    const std::string command =
-        "echo 1024 | sudo tee /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
     if (!all || !free)
       return better("huge pages", "none of 2 MiB in this kernel",
                     "tables and packets use transparent ones", "");
     const std::string is = fmt::format("{} of 2 MiB, {} free", *all, *free);
     if (*free >= kEnough) return good("huge pages", is);
     better("huge pages", is, "tables and packets on huge pages are fetched up to twice as fast",
-           command);
+           fmt::format("echo {} | sudo tee /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
+                       std::max<std::uint64_t>(1024, *all + kEnough)));
   }
 
   void transparent_pages() {
     const auto enabled = read("sys/kernel/mm/transparent_hugepage/enabled");
     if (!enabled) return;
     if (!enabled->contains("[never]")) return good("transparent pages", *enabled);
-    better("transparent pages", *enabled, "tables use them where no huge pages are free",
+    better("transparent pages", *enabled,
+           "tables and packets use them where no huge pages are free",
            "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled");
   }
 

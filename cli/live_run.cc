@@ -427,8 +427,8 @@ RunReport LiveRun::report() const {
                    .config = line_,
                    .spread = config_.spread};
   for (const Config::Port& port : config_.live.ports) report.ports.push_back(port.name);
-  // The first worker's host is asked for all hosts: each host receives the neighbours' answers to
-  // every host.
+  // Only the first worker's host is asked: every host receives the neighbours' answers to all of
+  // them.
   const auto look = [&] {
     report.silent = live_->port(0).host().silent();
     report.rivals = live_->port(0).host().rivals();

@@ -14,7 +14,7 @@ import comments
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-# The folders that each folder may include, beside itself and the public headers (millrace/).
+# The folders that each folder may include, besides itself and the public headers (millrace/).
 LAYERS = {
     "include": (),
     "src/core": (),

@@ -51,7 +51,7 @@ class Connection(NamedTuple):
 
 
 class Packet(NamedTuple):
-    """A packet of a conversation in which the sides differ."""
+    """A packet of a conversation about which the kernel and millrace disagree."""
 
     time: int  # ns
     by_client: bool

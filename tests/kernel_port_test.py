@@ -251,7 +251,7 @@ class KernelPort(OneCard):
         self.take_over(ONE_CARD.replace('"mr0"', '"mr1"'))
         said = "".join(self.said)
         for a in ADDRESSES.values():
-            self.assertIn(f"mr0 has {a['outside']}, as mr1 has", said)
+            self.assertIn(f"mr0 and mr1 both have {a['outside']}", said)
 
     def test_datagrams_outlive_who_takes_over(self):
         """While the old and the new process both run, each process reads a part of the kernel's datagrams; no datagram may be lost."""

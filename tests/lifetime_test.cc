@@ -4,9 +4,9 @@
 // docs/ageing.md states.
 //
 // MILLRACE_LIFETIME_CONNECTIONS is the number of connections for each scheme; 100,000 if it is not
-// set (a tenth under a sanitizer). 1000 or more are needed, so that some end in every phase. A run
-// with 10,000,000 took 20 minutes in all and 2 GiB at most, on a busy machine. MILLRACE_TEST_SEED
-// repeats a run.
+// set (a tenth under a sanitizer). 1000 or more are needed, so that some connections time out in
+// every phase (`Phase`: states with one timeout). A run with 10,000,000 took 20 minutes in all and
+// 2 GiB at most, on a busy machine. MILLRACE_TEST_SEED repeats a run.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -195,7 +195,7 @@ void add_bench_overload(CLI::App& bench, Run& run) {
   add_names(*command, "--table", options.tables, "Tables; race", TableSchemes::names());
   add_whole(*command, "--workers", options.workers, "Numbers of workers; 1", 1, Workers::kMost);
   add_names(*command, "--division", options.divisions,
-            "How workers divide the capacity: room (for unequal numbers of clients), even; room",
+            "How workers divide the capacity: room (for unequal numbers of clients) or even; room",
             bench::overload_divisions());
   command->add_option("--ageing", options.ageing, "Ageing scheme")
       ->check(one_of(AgeingSchemes::names()))

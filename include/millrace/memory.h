@@ -45,7 +45,8 @@ class Memory {
   /// Returns the mapped bytes, whole pages.
   std::size_t bytes() const { return bytes_; }
   /// Returns the kind of the mapping's pages: `transparent` only if at least nine tenths of it are
-  /// such pages. A mapping smaller than one huge page counts as `huge`: no better kind would fit.
+  /// such pages. A mapping smaller than one huge page lies on small pages, and counts as
+  /// `huge`, since no larger page would fit into it.
   Pages pages() const { return pages_; }
 
  private:

@@ -12,8 +12,8 @@
 
 namespace millrace {
 
-/// The proof that a connection is real, and the limits that count the connection since then. What a
-/// proof has taken from the limits must be given back once.
+/// The proof that a connection is real, and the limits that count the connection since then. A
+/// connection that was added to a limit's count must be subtracted from it exactly once.
 enum class Proof : std::uint8_t {
   none,                ///< no packet has proved the connection: it counts as half open
   service,             ///< the limit of its service counts it

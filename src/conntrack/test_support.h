@@ -32,9 +32,9 @@ inline constexpr bool kCovering = false;
 template <std::size_t place>
 using KeyOf = std::conditional_t<(place % 2 == 0) == kCovering, KeyV4, KeyV6>;
 
-/// Returns the combinations to test: all of those given. Builds that compile few combinations test
-/// one of each `group` successive ones, in turn: the first of the first group, the second of the
-/// second group.
+/// Returns the combinations to test: all of those given. Builds that compile few combinations
+/// divide the list into groups of `group`, and test one of each: the first of the first group, the
+/// second of the second, and so on, and after the last place again the first.
 template <class T>
 std::vector<T> in_turn(std::vector<T> combinations, std::size_t group) {
   if (!kCovering) return combinations;

@@ -301,7 +301,7 @@ class Tracker {
   std::uint32_t fingerprint(ConnId id, Tick now) const;
   /// Prefetches the reply's entry, if `fingerprint` will read it.
   void prefetch_entries(ConnId id, Tick now) const;
-  /// The contents of a connection's entries to restore, beside its `LifeImage`.
+  /// The contents of a connection's entries to restore, besides its `LifeImage`.
   struct Restoring {
     K key;
     std::span<const std::byte> state;

@@ -93,8 +93,9 @@ class Control {
   /// The treatment of a packet with a given key.
   struct Explanation {
     std::optional<unsigned> worker;
-    /// The function's explanation. `why` also says the connection's state, and whether and where
-    /// the host would route the packet.
+    /// The function's explanation. `why` also says the state of the connection, if there is one.
+    /// For a packet that no function handles, `why` says where the packet goes; for an originator's
+    /// packet to a backend, what keeps it from arriving.
     Explained is;
     std::optional<WorkersConnection> connection;
     std::shared_ptr<const FunctionView> view;  ///< the view that explained the packet

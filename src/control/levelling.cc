@@ -72,7 +72,8 @@ std::optional<Refusal> Control::refusal_to_move(unsigned shard, unsigned to) {
     has_room = has(line.report_v4()) && has(line.report_v6());
   });
   if (!asked) return refusal(Kind::not_now, "millrace is ending");
-  if (!has_room) return refusal(Kind::not_now, "the tables of that worker are more than 95 % full");
+  if (!has_room)
+    return refusal(Kind::not_now, "a table of that worker (IPv4 or IPv6) is more than 95 % full");
   return std::nullopt;
 }
 

@@ -10,7 +10,8 @@
 namespace millrace {
 
 /// The result for at most 64 keys, a bit for each: the end that is hashed, which functions do not
-/// rewrite. A key has neither bit if its connection may be hashed by both ends.
+/// rewrite. A key has neither bit if no function rewrites either end: `client_of` then takes
+/// the lesser end.
 struct Steered {
   std::uint64_t by_source = 0;       ///< keys whose source is hashed
   std::uint64_t by_destination = 0;  ///< keys whose destination is hashed

@@ -170,9 +170,9 @@ class FunctionFor {
   /// Returns the parts of a chain's functions; a function that is no chain returns its own part.
   virtual std::vector<Part> parts() const { return {part()}; }
 
-  /// Returns for each of these packets' keys, at most 64, which end chooses the worker of the
-  /// packet's connection: the end that the function does not rewrite, if it rewrites the opposite
-  /// end. By default neither end: nothing is rewritten.
+  /// Returns for each of these packets' keys, at most 64, which end of the packet's
+  /// connection is hashed to choose the worker: if the function rewrites one end, the other one. By
+  /// default neither: nothing is rewritten.
   virtual Steered steer(std::span<const K> /*keys*/) const { return {}; }
 
   /// Returns those of the lane's packets in `unknown`, packets without an entry, that may begin a

@@ -20,7 +20,7 @@ namespace millrace {
 
 struct FunctionKind;
 
-/// The parts of the configuration file that functions may need beside their own keys.
+/// The parts of the configuration file that functions may need besides their own keys.
 struct Surroundings {
   const HostAddresses<AddressV4>& v4;  ///< own addresses and routes
   const HostAddresses<AddressV6>& v6;
@@ -41,9 +41,9 @@ struct FunctionRun {
   bool stateless_when_full = true;  ///< false: packets that find no place are dropped
   /// Longest idle time after which a connection without an entry may still go on.
   std::uint32_t quiet_ms = 600'000;
-  unsigned helpers = 0;  ///< threads that may be started beside the workers
-  /// The object that the previous process has sent first (`FunctionDeployment::tell_first`); null:
-  /// this process takes over from none.
+  unsigned helpers = 0;  ///< threads that may be started besides the workers
+  /// The JSON object that the previous process has sent first (`FunctionDeployment::tell_first`);
+  /// null: this process takes over from no other.
   const Json* offered = nullptr;
 };
 

@@ -66,7 +66,8 @@ class LiveHub {
   std::uint32_t changes() const { return changes_.load(std::memory_order_acquire); }
   /// @}
 
-  /// Ends all workers, as one has ended or failed and no other serves its packets. Any thread.
+  /// Makes all workers end. Called when one has ended or failed, since no other worker serves its
+  /// packets. Any thread.
   void end() { is_ending_.store(true, std::memory_order_relaxed); }
   bool is_ending() const { return is_ending_.load(std::memory_order_relaxed); }
 

@@ -47,7 +47,8 @@ Result<void> InterfaceClaims::take(const std::set<std::string>& names,
                 ": stop that millrace first, or take over from it (--take-over)"});
     if (socket < 0)
       return std::unexpected(
-          Error{"another millrace cannot be kept from " + name + ": " + std::strerror(-socket)});
+          Error{"cannot claim " + name +
+                ", so another millrace could use it, too: " + std::strerror(-socket)});
     sockets_.emplace(name, socket);
   }
   return {};

@@ -207,7 +207,7 @@ std::vector<std::string> KernelTap::doubts() const {
     for (const TapAddress& one : addresses) {
       if (std::ranges::count(has_, one.address, &TapAddress::address) == 0) continue;
       all.push_back(
-          fmt::format("{1} has {2}, as {0} has, and the kernel may send by {1} what should "
+          fmt::format("{1} and {0} both have {2}, so the kernel may send by {1} what should "
                       "go by {0}: ip address delete {2}/{3} dev {1}",
                       name(), its.data(), to_string(one.address), one.bits));
     }

@@ -109,12 +109,12 @@ Result<bool> PcapngReader::read_block() {
   if (got < 8) return broken(std::ferror(file_) != 0 ? std::strerror(errno) : "cut short");
   type_ = number_at<std::uint32_t>(head, 0, swapped_);
   if (!has_begun_ && type_ != kSectionBlock)
-    return broken("the file does not begin with a section");
+    return broken("the file does not begin with a section header");
   if (type_ == kSectionBlock) {  // a section states its own byte order
     if (std::fread(head.data() + 8, 1, 4, file_) < 4) return broken("cut short");
     const auto order = number_at<std::uint32_t>(head, 8, false);
     if (order != kByteOrder && order != std::byteswap(kByteOrder))
-      return broken("a section without a byte order");
+      return broken("a section header with a wrong byte-order magic");
     swapped_ = order != kByteOrder;
   }
   const auto length = number_at<std::uint32_t>(head, 4, swapped_);
@@ -123,7 +123,8 @@ Result<bool> PcapngReader::read_block() {
     return broken(fmt::format("a block with the impossible length {}", length));
   const std::uint32_t rest = length - static_cast<std::uint32_t>(kAround) - already;
   if (is_read(type_) && length > kLargestBlock)
-    return broken(fmt::format("a block of {} bytes, more than {}", length, kLargestBlock));
+    return broken(
+        fmt::format("a block of {} bytes; at most {} can be read", length, kLargestBlock));
   if (auto ok = is_read(type_) ? read_exactly(rest) : pass_over(rest); !ok)
     return std::unexpected(ok.error());
   std::array<std::byte, 4> again;
@@ -152,7 +153,8 @@ Result<void> PcapngReader::pass_over(std::uint32_t bytes) {
 /// Reads a section header; `body_` begins behind the byte-order magic.
 Result<void> PcapngReader::read_section() {
   if (body_.size() < 12) return broken("a section's header that is too short");
-  if (u16(0) != 1) return broken(fmt::format("pcapng of version {}.{}", u16(0), u16(2)));
+  if (u16(0) != 1)
+    return broken(fmt::format("pcapng version {}.{}: only version 1 can be read", u16(0), u16(2)));
   has_begun_ = true;
   interfaces_before_ += interfaces_.size();
   interfaces_.clear();

@@ -170,7 +170,7 @@ TEST(PcapngReader, LengthsThatLie) {
   EXPECT_EQ(breaks(length(6, 0)), "a block with the impossible length 0");
   EXPECT_EQ(breaks(length(6, 33)), "a block with the impossible length 33");
   EXPECT_EQ(breaks(length(6, PcapngReader::kLargestBlock + 4)),
-            "a block of 16777220 bytes, more than 16777216");
+            "a block of 16777220 bytes; at most 16777216 can be read");
   EXPECT_EQ(breaks(length(6, 1000)), "cut short");
   EXPECT_EQ(breaks(length(77, 0xfffffff0)), "cut short");
   EXPECT_EQ(breaks(b.block(77, "ab") + length(77, 44)), "a block whose two lengths differ");
@@ -178,13 +178,13 @@ TEST(PcapngReader, LengthsThatLie) {
 
 TEST(PcapngReader, NoPcapng) {
   const Blocks b;
-  EXPECT_EQ(read(b.interface(1)), Lines{"! the file does not begin with a section"});
+  EXPECT_EQ(read(b.interface(1)), Lines{"! the file does not begin with a section header"});
   EXPECT_EQ(read(b.number(std::uint32_t{0x0a0d0d0a}) + std::string(60, 'x')),
-            Lines{"! a section without a byte order"});
+            Lines{"! a section header with a wrong byte-order magic"});
   EXPECT_EQ(read("\n"), Lines{"! cut short"});
   std::string version = b.section();
   version[12] = 2;
-  EXPECT_EQ(read(version), Lines{"! pcapng of version 2.0"});
+  EXPECT_EQ(read(version), Lines{"! pcapng version 2.0: only version 1 can be read"});
   EXPECT_TRUE(read(b.section()).empty());
 }
 

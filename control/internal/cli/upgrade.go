@@ -156,21 +156,21 @@ func (u upgrade) bow(ctx context.Context, from, to units.Unit) error {
 	case err != nil:
 		return err
 	case !from.IsEnabled() && to.IsEnabled():
-		u.say("%s starts with the machine", to.Name)
+		u.say("%s starts at boot", to.Name)
 		return nil
 	case !from.IsEnabled():
-		u.say("neither unit starts with the machine: systemctl enable %s", to.Name)
+		u.say("neither unit starts at boot: systemctl enable %s", to.Name)
 		return nil
 	}
-	// Enabled first, then disabled: if the second step fails, both units start with the machine, and one
+	// Enabled first, then disabled: if the second step fails, both units start at boot, and one
 	// takes over from the other.
 	if err := u.manager.Do(ctx, "enable", to.Name); err != nil {
-		return fmt.Errorf("%s serves, but will not start with the machine: %w", to.Name, err)
+		return fmt.Errorf("%s serves, but will not start at boot: %w", to.Name, err)
 	}
 	if err := u.manager.Do(ctx, "disable", from.Name); err != nil {
-		return fmt.Errorf("%s serves, but %s will start with the machine, too: %w", to.Name, from.Name, err)
+		return fmt.Errorf("%s serves, but %s will start at boot, too: %w", to.Name, from.Name, err)
 	}
-	u.say("%s starts with the machine, in place of %s", to.Name, from.Name)
+	u.say("%s starts at boot, in place of %s", to.Name, from.Name)
 	return nil
 }
 

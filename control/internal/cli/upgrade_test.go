@@ -88,13 +88,13 @@ func TestUpgrade(t *testing.T) {
 			becomes("millrace@b", serves) + becomes("millrace@a", ended), result{done,
 				"millrace@a runs (0.2.0), with 1,234 connections\nstarting millrace@b, which takes over\n" +
 					"millrace@b has taken over 1 connection (0.2.0)\nmillrace@a has ended\n" +
-					"millrace@b starts with the machine, in place of millrace@a\n", ""},
+					"millrace@b starts at boot, in place of millrace@a\n", ""},
 			"start millrace@b.service, enable millrace@b.service, disable millrace@a.service"},
 		{"from b to a, and a little later", "millrace@b", "millrace@a", "disabled",
 			becomes("millrace@a", serves) + "(sleep 0.3\n" + becomes("millrace@b", ended) + ") >/dev/null 2>&1 &\n", result{done,
 				"millrace@b runs (0.2.0), with 1,234 connections\nstarting millrace@a, which takes over\n" +
 					"millrace@a has taken over 1 connection (0.2.0)\nmillrace@b has ended\n" +
-					"neither unit starts with the machine: systemctl enable millrace@a\n", ""},
+					"neither unit starts at boot: systemctl enable millrace@a\n", ""},
 			"start millrace@a.service"},
 		{"it does not start", "millrace@a", "millrace@b", "enabled",
 			becomes("millrace@b", state("failed", 0, "disabled")) + "echo 'Job for millrace@b.service failed.' >&2\necho more >&2\nexit 1\n",
@@ -102,10 +102,10 @@ func TestUpgrade(t *testing.T) {
 				"millctl: millrace@b did not take over: systemctl: Job for millrace@b.service failed.\n" +
 					"millctl: journalctl -u millrace@b says why; millrace@a goes on\n"},
 			"start millrace@b.service, stop millrace@b.service"},
-		{"the other one starts with the machine already", "millrace@a", "millrace@b", "disabled",
+		{"the other one starts at boot already", "millrace@a", "millrace@b", "disabled",
 			becomes("millrace@b", state("active", os.Getpid(), "enabled")) + becomes("millrace@a", state("inactive", 0, "disabled")),
 			result{done, "millrace@a runs (0.2.0), with 1,234 connections\nstarting millrace@b, which takes over\n" +
-				"millrace@b has taken over 1 connection (0.2.0)\nmillrace@a has ended\nmillrace@b starts with the machine\n", ""},
+				"millrace@b has taken over 1 connection (0.2.0)\nmillrace@a has ended\nmillrace@b starts at boot\n", ""},
 			"start millrace@b.service"},
 		{"it does not start, and has said why", "millrace@a", "millrace@b", "enabled",
 			becomes("millrace@b", state("failed", 0, "disabled")+"InvocationID=f00d\n") +

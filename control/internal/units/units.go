@@ -40,7 +40,7 @@ func (u Unit) HasFailed() bool {
 	return u.active == "failed" || u.active == "inactive" || (u.active == "activating" && u.MainPID == 0)
 }
 
-// IsEnabled returns true if the unit starts with the machine.
+// IsEnabled returns true if the unit starts at boot.
 func (u Unit) IsEnabled() bool { return u.file == "enabled" }
 
 // Show returns the state of a unit.

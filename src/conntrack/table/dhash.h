@@ -9,7 +9,7 @@
 // The published algorithm keeps one entry for both directions of a session; millrace keeps one for
 // each direction. With `kBothWays` an entry is found by the key of either direction, as published,
 // and asymmetric signatures are compared twice; hashes must then come from `hash_of`. Without
-// `kBothWays` there is no second comparison, as it could not find a key.
+// `kBothWays` there is no second comparison, since it could find nothing.
 //
 // Invariants (check_invariants quotes them):
 //  1. A live slot holds its key's signature and stands in its key's bucket.

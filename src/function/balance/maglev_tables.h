@@ -46,7 +46,7 @@ class MaglevTable {
 class MaglevTables {
  public:
   /// `of` makes tables at once as long as all tables together have at most `kAtOnceEntries`
-  /// entries. To make as many takes some hundred milliseconds. So with few services every table is
+  /// entries. Making that many takes about 0.13 s. So with few services every table is
   /// made from the start.
   static constexpr std::size_t kAtOnceEntries = std::size_t{64} * Maglev::kDefaultSize;
 

@@ -120,9 +120,10 @@ struct PlanFor {
   Result<void> check_invariants() const;
 
   /// Returns the direction of a packet with this key: the originator's if a service takes its
-  /// destination; else the reply direction, if some backend has replies (`Index::two_way`); else
-  /// none. One exception: a packet from a backend of a two-way service to a prefix that is a
-  /// service is a reply. Other packets that are taken for replies need not come from a backend.
+  /// destination; else the reply direction, if replies of some service are rewritten
+  /// (`Index::two_way`); else none. One exception: a packet from a backend of a two-way service, to
+  /// a destination that only a service with a prefix takes, is a reply. Other packets that are
+  /// taken for replies need not come from a backend.
   std::optional<Side> side(const K& key) const;
   /// Returns the service that takes a new connection with this key; null: none. A service that
   /// drains does not hide a less specific one.
@@ -169,10 +170,10 @@ struct PlanFor {
 
   /// The tables that find services and backends by a packet.
   struct Index {
-    bool two_way = false;                     ///< some backend has replies
-    bool mixed = false;                       ///< `two_way`, and some service is a prefix
-    DestinationTable<Address> table;          ///< all services
-    DestinationTable<Address> current;        ///< services that take new connections
+    bool two_way = false;               ///< replies of some service are rewritten
+    bool mixed = false;                 ///< `two_way`, and the address of some service is a prefix
+    DestinationTable<Address> table;    ///< all services
+    DestinationTable<Address> current;  ///< services that take new connections
     DestinationTable<Address> reply_sources;  ///< addresses of two-way services' backends
     /// Addresses, ports and protocols at which these backends serve, if their service has a port.
     DestinationTable<Address> serving_ends;
