@@ -249,10 +249,10 @@ Result<double> Experiment::measure(const Contender& contender) {
       counters.refused.value() == 0)
     return run->ns_per_packet;
   return std::unexpected(
-      Error{fmt::format("{}, {} workers: received {} packets and served {} of {}, refused {}: all "
-                        "must be served, none refused",
-                        contender.ageing, contender.workers, counters.in.value(), served,
-                        capture_.size(), counters.refused.value())});
+      Error{fmt::format("{}, {} workers: {} of {} packets were received, {} served and {} refused, "
+                        "but all must be served",
+                        contender.ageing, contender.workers, counters.in.value(), capture_.size(),
+                        served, counters.refused.value())});
 }
 
 }  // namespace

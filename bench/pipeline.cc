@@ -339,10 +339,10 @@ Result<void> Experiment::check(const Contender& contender, const Workers& worker
       counters.opened.value() == *opened_)
     return {};
   return std::unexpected(Error{
-      fmt::format("{}: of {} packets received {}, served {} and refused {}: all must be served, "
-                  "none refused; opened {} connections, the first contender {}: these must "
+      fmt::format("{}: {} of {} packets were received, {} served and {} refused, but all must be "
+                  "served; {} connections were opened, and {} by the first contender: these must "
                   "be equal",
-                  title(contender), packets(), counters.in.value(), served,
+                  title(contender), counters.in.value(), packets(), served,
                   counters.refused.value(), counters.opened.value(), *opened_)});
 }
 

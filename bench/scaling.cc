@@ -177,10 +177,12 @@ Result<void> Experiment::check(const Contender& contender, const WorkerCounters&
       counters.opened.value() == *opened_)
     return {};
   return std::unexpected(Error{fmt::format(
-      "{}, {}, {} workers, {}: of {} packets received {}, served {} and refused {}: all must be "
-      "served, none refused; opened {} connections, the first combination {}: these must be equal",
-      contender.table, contender.sharing, contender.workers, to_string(traffic_), expected,
-      counters.in.value(), served, counters.refused.value(), counters.opened.value(), *opened_)});
+      "{}, {}, {} workers, {}: {} of {} packets were received, {} served and {} refused, but all "
+      "must "
+      "be served; {} connections were opened, and {} by the first combination: these must be equal",
+      contender.table, contender.sharing, contender.workers, to_string(traffic_),
+      counters.in.value(), expected, served, counters.refused.value(), counters.opened.value(),
+      *opened_)});
 }
 
 std::vector<Contender> contenders_of(const ScalingOptions& options) {

@@ -62,7 +62,8 @@ struct Core {
   SteadyClock::time_point ended;
   std::size_t packets = 0;  ///< from `began` to `ended`
 
-  /// Looks up the next `count` packets. Returns how many found their session.
+  /// Looks up the sessions of the next `count` packets and updates their records. Returns how many
+  /// were found.
   std::size_t pass(std::size_t count, unsigned burst);
   double ns() const { return Nanoseconds(ended - began).count(); }
   double ns_per_lookup() const { return ns() / static_cast<double>(packets); }

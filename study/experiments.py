@@ -183,7 +183,7 @@ def _check(path, what, given, known, needed):
             raise UsageError(f"{path}: {what}{key}: give {known[key]}")
     source = given.get("published")
     if source is not None and source not in published.sources():
-        raise UsageError(f"{path}: {what}published: {source}: give {', '.join(published.sources())}")
+        raise UsageError(f"{path}: {what}published: {source}: no such source: give {', '.join(published.sources())}")
 
 
 def _check_finding(path, finding, pictures):
@@ -245,5 +245,5 @@ def read_all(folder):
     for experiment in experiments:
         for of in (of for finding in experiment.finding for of in finding.get("of", {}).values()):
             if of.get("experiment", experiment.name) not in names:
-                raise UsageError(f"{experiment.name}.toml: experiment: {of['experiment']}: give {', '.join(names)}")
+                raise UsageError(f"{experiment.name}.toml: experiment: {of['experiment']}: no such experiment: give {', '.join(names)}")
     return experiments

@@ -119,7 +119,7 @@ def _query(name, rows, wanted):
     if not rows:
         raise NotMeasured(name)
     if len(rows) > 1:
-        raise ValueError(f"{len(rows)} results for {name}: say more in its rows, or least or most")
+        raise ValueError(f"{name} selects {len(rows)} rows and must select one: give more keys in its `rows`, or give `least` or `most`")
     return rows[0]
 
 
@@ -154,7 +154,7 @@ class _Text(string.Formatter):
 
     def convert_field(self, value, conversion):
         if conversion is not None:
-            raise ValueError(f"!{conversion}: give a value, and its format behind a colon")
+            raise ValueError(f"!{conversion} is not allowed in a text: write {{name.key}} or {{name.key:format}}")
         return value
 
 

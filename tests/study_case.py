@@ -76,7 +76,7 @@ ratio.times = ["worst.ns_median", "best.ns_median"]
 # An experiment with a generated capture.
 CAPTURE = EXPERIMENT.replace('["--key-bytes", "16"]', '["--in", "{capture}"]').replace(
     "[[picture]]", 'generate = { small = ["--connections", "9"] }\n[[picture]]', 1)
-# An experiment with rows that the test gives.
+# An experiment for tests that choose the program's answer (the file `result`).
 GIVEN = """question = "What?"
 bench = "tables"
 [[picture]]

@@ -41,7 +41,7 @@ class StudyPage(StudyCase):
         self.write("mended", "")
         self.write("experiments/1-speed.toml", EXPERIMENT.replace("{best.ns_median:.0f} ns", "{best.ns_medain:.0f} ns"))
         self.run_it("full")
-        self.assertIn("the experiment's file has a name that no result has:", self.page())
+        self.assertIn("file has a name that no result has:", self.page())
         self.assertIn("ns_medain", self.page())
 
     def test_one_that_fails_costs_no_other(self):
@@ -85,9 +85,9 @@ text = "{text}"
             "By zero", "A word", "Its text: {all.table:.1f}.", "Its text: {all.nothing}.", "Not comparable", "No number: {times}",
             "A row: {all}", "Several: {two.ns}", "Null: {all.none:.1f}", "Null again", "Zero: {times}", "No row: {gone.ns}"])
         why = dict(failed)
-        self.assertIn("names what no result has: &#39;nothing&#39;", why["Its text: {all.nothing}."])
+        self.assertIn("has a name that no result has: &#39;nothing&#39;", why["Its text: {all.nothing}."])
         self.assertEqual(why["A row: {all}"], "all is a row: name a value of it")
-        self.assertIn("2 results for two", why["Several: {two.ns}"])
+        self.assertIn("two selects 2 rows and must select one", why["Several: {two.ns}"])
         self.assertEqual(why["Null: {all.none:.1f}"], "no result for all.none")
         self.assertEqual(why["Null again"], "no result for all.none")
         self.assertEqual(why["Zero: {times}"], "no result for times: all.zero is 0")

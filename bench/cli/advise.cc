@@ -59,8 +59,8 @@ bool is_as_fast(const Tried& one, const Tried& best) {
   return one.ns_per_packet.median <= best.mostly;
 }
 
-/// Returns why a combination was not chosen, from measurements only: time, waiting, memory, and the
-/// schemes in which the combination differs from the best.
+/// Returns why a combination was not chosen: its failure; or its round or time, and at most one
+/// more difference from the best: waiting, memory, or the one scheme that differs.
 std::string why_not(const Tried& one, const Tried& best) {
   if (!one.failed.empty()) return one.failed;
   const auto& [table, sharing, ageing] = one.combination;

@@ -181,7 +181,7 @@ class Tracker {
     return static_cast<unsigned>(held * 100 / capacity_);
   }
 
-  /// Kinds of new connections, by those that they may evict from a table of one worker.
+  /// Kinds of new connections, by which connections they may evict from a table of one worker.
   enum class Newcomer : std::uint8_t {
     adopted,   ///< evicts nothing
     unproved,  ///< evicts expired connections
@@ -406,7 +406,7 @@ class Tracker {
   bool reopens(ConnId reply, const Segment& segment) const;
   void begin_sequence(Side side, ConnId id, Signal signal, const Segment& segment) const;
 
-  /// Returns the timeout of a state; for `none`, if not TCP, that of the state after a packet.
+  /// Returns the timeout of a state; for `none`, except of TCP, that of the state that follows.
   std::uint32_t timeout(ConnectionState state, std::uint8_t protocol) const {
     if (follows_ && state == ConnectionState::none && protocol != kProtocolTcp)
       state = next_state(state, Direction::originator, Signal::packet, protocol, 0);

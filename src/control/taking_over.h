@@ -61,12 +61,13 @@ class TakingOver {
   /// The connections of one family.
   template <class K>
   struct Family {
-    /// The place of each opened connection, by the other process's worker and entry.
+    /// The place of each opened connection in this process, indexed by the other process's worker
+    /// and entry.
     std::vector<std::vector<Placed>> places;
     /// Connections that could not be opened yet, by the other process's worker and entry.
     std::map<std::pair<std::uint32_t, std::uint32_t>, Told<K>> pending;
-    /// For each part of this process's functions, the offset in `Told::images` of the part's image,
-    /// its state of one connection; `kNoImage`: the other process sends none.
+    /// For each part of this process's functions, the offset of its image in `Told::images`;
+    /// `kNoImage`: the other process sends none.
     std::vector<std::size_t> images_at;
     /// Size of all images in a record; none before the parts have arrived.
     std::optional<std::size_t> image_bytes;

@@ -137,7 +137,7 @@ enum class Event : std::uint8_t {
   proved,
   unproved,   ///< the connection no longer counts as proved, but goes on
   closed,     ///< the connection has ended, or goes on at another worker
-  abandoned,  ///< the function accepted the connection, but it is not opened
+  abandoned,  ///< the function accepted the (new) connection, but it is not opened
   adopted,    ///< the connection was opened at another worker or process, and goes on here
 };
 
@@ -184,10 +184,10 @@ class FunctionFor {
 
   /// Answers whether and how a connection is opened (`Opening`). If the reply's key is taken, by
   /// another connection's entry or by the originator's entry of this connection, `open` is called
-  /// again with the next `attempt`, except for `by_reply` and `is_resumed`. Then the function
-  /// uncounts the previous attempt, and accepts with a reply key that it has not tried yet; or it
-  /// refuses. `Event::abandoned` follows an accepted attempt if the connection is not opened after
-  /// all, because the next attempt is refused or the table is full.
+  /// again with the next `attempt`, except for `by_reply` and `is_resumed`. The function then
+  /// either uncounts the previous attempt and accepts with a reply key that it has not tried yet,
+  /// or refuses and uncounts nothing. If a connection whose attempt was accepted is not opened
+  /// after all, `Event::abandoned` follows, except for `is_resumed`.
   virtual void open(const Burst& burst, Opening<K>& opening) = 0;
 
   /// Takes note of an event of the connection with this originator's state. Any worker may have

@@ -123,7 +123,8 @@ std::span<const std::byte> Family<TrackerType, K>::unpack(unsigned shard, std::s
   return records;
 }
 
-/// Counts a connection that another process has proved (`had`) for the limit of its source. Returns
+/// Counts a connection towards its source's limit if it counted as proved in the other process
+/// (`had`). Returns
 /// the limits for which the connection counts here. A limit forbids new connections only, so this
 /// connection counts even if its source has reached the limit.
 template <class TrackerType, class K>

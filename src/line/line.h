@@ -178,7 +178,8 @@ class Line {
   /// tables are shared, any worker may have opened it.
   virtual std::optional<ListedConnection> find(const AnyKey& key) const = 0;
   virtual void set_timeouts(const Timeouts& timeouts) = 0;
-  /// Returns the parts of the images that `carry` writes, in their order, IPv4's first.
+  /// Returns the functions' parts, with the sizes of their images, in the order in which `carry`
+  /// writes the images; IPv4's parts first.
   virtual std::vector<CarriedPart> carried_parts() const = 0;
   /// Looks at the next `most` ids from the cursor on, and appends to `carrying` a record for each
   /// connection that has begun, ended or changed (`Tracker::fingerprint`) since `carrying` last got

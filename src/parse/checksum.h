@@ -52,8 +52,8 @@ std::uint64_t pseudo_header_sum(const A& source, const A& destination, std::uint
   return add_words(sum, std::as_bytes(std::span(destination.bytes)));
 }
 
-/// The difference that replacing words makes to the sums that cover them. Words must stand at even
-/// offsets.
+/// The difference that replacing words makes to the checksums that cover them. The words must lie
+/// at even offsets in the summed data.
 class Difference {
  public:
   template <class Word>

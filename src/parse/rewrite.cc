@@ -87,8 +87,8 @@ void detail::rewrite_icmp_identifier(std::byte* packet, const Headers& headers,
   update_checksum(icmp + 2, difference);
 }
 
-/// Writes both ends; in an ICMP query, what differs. There both ports are the identifier, so a new
-/// identifier looks like two new ends.
+/// Writes both ends. In an ICMP query, writes only the fields that differ: both ports are the
+/// identifier, so a new identifier alone makes both ends look new.
 template <class K>
 void detail::rewrite_both(std::byte* packet, const Headers& headers, const K& was, const K& is) {
   if (headers.protocol != kProtocolIcmp && headers.protocol != kProtocolIcmpV6)

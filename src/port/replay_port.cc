@@ -172,7 +172,8 @@ bool ReplayPort::time_is_over() const {
   return options_.clock == Clock::wall || now_ms_ >= end_ms();
 }
 
-/// Advances time towards the next packet. False: time has not reached the packet yet.
+/// Advances time to that of the next packet, at the end to the end of the capture, or with the wall
+/// clock to now: by `kLongestStepMs` at most. False: that was not far enough.
 bool ReplayPort::step_time(Burst& burst) {
   std::uint64_t next_ms;
   if (options_.clock == Clock::wall) {

@@ -75,8 +75,9 @@ class ReplayPort final : public Port {
                                    std::optional<CapturePart> part = std::nullopt);
 
   LinkType link_type() const override { return link_type_; }
-  /// Sets `handle` to loop << 32 | position in the capture. Returns false once time has reached the
-  /// end of the whole capture, and early if stopped or if the output has failed.
+  /// Sets `handle` to loop << 32 | position in the capture. Returns false at the
+  /// end: with the capture's clock, once time has reached the end of the whole capture; with the
+  /// wall clock, after the port's last packet; and early if stopped or if the output has failed.
   bool receive(Burst& burst) override;
   /// Fills the burst with the next packets, `most` (0 to 64) at most, fewer at the end of a loop.
   /// The caller sets the pace: the function does not set `now`, and ignores the clock and

@@ -36,10 +36,10 @@ std::vector<unsigned> counts_of(const Indirection& indirection, std::size_t work
   return counts;
 }
 
-/// Returns moves of all shards of workers whose number is beyond `loads`, and of the lightest
-/// shards that a worker in `loads` has above `most`. They move to workers in `loads` with fewer
-/// than `most` shards: the heaviest shard first, each to the idlest such worker. Updates `loads`
-/// and `counts`.
+/// Let n be `loads.size()`. Returns moves of all shards of workers n and above and, from each of
+/// the first n workers with more than `most` shards, of the lightest ones, until it has `most`. The
+/// shards go, heaviest first, each to the least loaded of the first n workers with fewer than
+/// `most`. Updates `loads` and `counts`.
 std::vector<Move> vacate(const Indirection& indirection, std::span<const double> load_of_shard,
                          unsigned most, std::vector<double>& loads, std::vector<unsigned>& counts) {
   std::vector<unsigned> shards(indirection.shards());

@@ -16,7 +16,7 @@ func terminal(writer io.Writer) (*os.File, bool) {
 	return file, ok && term.IsTerminal(int(file.Fd()))
 }
 
-// style prints words in bold on a terminal, unless NO_COLOR is set or TERM is "dumb".
+// style makes text bold if the writer is a terminal, NO_COLOR is not set and TERM is not "dumb".
 type style struct{ on bool }
 
 func styleOf(writer io.Writer) style {

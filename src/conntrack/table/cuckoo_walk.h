@@ -86,7 +86,8 @@ class CuckooWalk {
   Pages pages() const { return marked_.pages(); }
 
  private:
-  // A cursor is a ticket, a new number for each step, or this bit and a cursor of the id pool.
+  // A cursor is either a ticket (a number, new at each step) or, with this bit set, a cursor of the
+  // id pool.
   static constexpr std::uint64_t kById = std::uint64_t{1} << 63;
 
   explicit CuckooWalk(ModificationBits marked) : marked_(std::move(marked)) {}

@@ -273,7 +273,8 @@ TEST(DHash, SignaturesThatLookLikeMarksAreSurvived) {
   survives<0x55555555>();
 }
 
-// The published form: one entry serves both directions, and the second comparison finds replies.
+// The published form: one entry is found by the keys of both directions; if the signature is
+// asymmetric, by a second comparison with its halves swapped.
 template <class Signature>
 void serves_both_directions() {
   auto table = published_dhash<KeyV4, Signature, true>(1000, Secret::from_seed(test::seed()));

@@ -10,9 +10,9 @@
 // Packets of one connection go to one backend, because:
 //
 // 1. A tracked connection's entry holds the id of its backend. No other backend gets that id while
-//    a connection lives on that backend, so an update by itself moves no connection. If an update
-//    makes a backend gone on which connections live, the line asks for the `fate` of all
-//    connections, and ends those that must leave their backend.
+//    a connection lives on that backend, so an update by itself moves no connection. If a
+//    backend on which connections live is gone after an update (`is_gone`), the line asks for the
+//    `fate` of all connections, and ends those that must leave their backend.
 // 2. Without an entry, a TCP packet that is no SYN goes to the backend that Maglev chooses, under
 //    any scheduler: another machine, or this one before a restart, may have sent its connection
 //    there.

@@ -13,7 +13,8 @@ struct Walker {
   std::uint64_t skip;
   std::uint32_t weight;
   std::uint16_t index;
-  std::uint64_t due = 0;  ///< the next turn: the first round with number * `weight` >= `due`
+  std::uint64_t due =
+      0;  ///< the next turn comes in the first round with number * `weight` >= `due`
 };
 
 std::vector<Walker> walkers(std::span<const Maglev::Member> members, std::uint32_t size) {

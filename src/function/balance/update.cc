@@ -12,8 +12,8 @@ namespace millrace {
 
 // --- one worker
 
-/// Writes nothing that the worker reads before it takes the plan on: backends with new ids have no
-/// connections yet.
+/// The worker may be serving: this writes only what the worker reads after `take_on`. Backends with
+/// new ids have no connections yet, so nothing reads them earlier.
 template <class K>
 void BalanceFor<K>::learn(std::shared_ptr<const Plan> plan) {
   coming_ = std::move(plan);
@@ -261,8 +261,8 @@ Result<Review> update(std::span<Balance* const> all, const Services& services,
   const auto live_v4 = [&live](std::uint16_t id) { return live.operator()<KeyV4>(id); };
   const auto live_v6 = [&live](std::uint16_t id) { return live.operator()<KeyV6>(id); };
   const std::shared_ptr<const BalancePlan> before = all.front()->plan();
-  // The second round forgets backends that have no connections after the first: since the first, no
-  // worker opens connections to them.
+  // After the first round no worker opens connections to removed backends. The second round forgets
+  // those of them that have no connections left.
   bool forgets = false;
   for (int time = 0; time == 0 || (time == 1 && forgets); ++time) {
     const auto plan = next_plan(*all.front()->plan(), services, live_v4, live_v6);
