@@ -3,8 +3,8 @@ the findings. Exit status: 1 if there are findings or no sources, 77 if build/re
 
     cmake/tidy.py [--since COMMIT] CLANG_TIDY VERSION
 
-Tests and fuzz targets are left out. With --since only these sources are checked: those that have changed after that commit, those of the same name as a
-changed header, and one that includes a changed header if none of the others does; all sources if the commit is unknown, or .clang-tidy has changed.
+Tests and fuzz targets are left out. With --since only these sources are checked: those that have changed after that commit other than in comments, those of the same name
+as a changed header, and one that includes a changed header if none of the others does; all sources if the commit is unknown, or .clang-tidy has changed.
 """
 
 import argparse
@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build/release"
 COMPILER = ROOT / "cmake/tidy_compiler.sh"
 RULES = ROOT / ".clang-tidy"
+COMMENT = "^ *//[/<! ]*([^N/<! ]|$)"  # a line that is a comment, and none for clang-tidy (NOLINT)
 INCLUDE = re.compile(r'^\s*#\s*include "(.*)"', re.MULTILINE)
 
 
@@ -77,12 +78,13 @@ def options_by_source():
 def changed(sources, commit, known):
     """Returns the sources to check because of changes after `commit`. `known`: see `reached`."""
     files = set()
-    for command in (["diff", "--name-only", "--relative", commit, "--"], ["ls-files", "--others", "--exclude-standard"]):
+    for command in (["diff", "--numstat", "--no-renames", "--relative", f"-I{COMMENT}", commit, "--"],
+                    ["ls-files", "--others", "--exclude-standard"]):
         try:
             listed = subprocess.run(["git", *command], cwd=ROOT, capture_output=True, text=True, check=True)
         except (OSError, subprocess.CalledProcessError):
             return list(sources)
-        files |= {ROOT / name for name in listed.stdout.splitlines()}
+        files |= {ROOT / line.split("\t")[-1] for line in listed.stdout.splitlines()}
     if RULES in files:
         return list(sources)
     chosen = [source for source in sources if source in files or source.with_suffix(".h") in files]
