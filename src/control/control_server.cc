@@ -18,6 +18,7 @@
 #include "control/offer_json.h"
 #include "control/unix_http.h"
 #include "core/json.h"
+#include "core/parameters.h"
 #include "function/kinds.h"
 #include "port/pcapng.h"
 
@@ -83,9 +84,10 @@ Handler only(std::vector<std::string> known, Handler handle) {
                                                                 Response& response) {
     for (const auto& [name, value] : request.params) {
       if (std::ranges::find(known, name) != known.end()) continue;
-      std::string message = "the parameter \"" + name + "\" is not known: ";
-      message += known.empty() ? "leave it out" : fmt::format("give {}", fmt::join(known, " and "));
-      return refuse(response, Refusal{Refusal::Kind::wrong, message});
+      const std::string right =
+          known.empty() ? "leave it out" : fmt::format("give {}", fmt::join(known, " and "));
+      return refuse(response,
+                    wrong_parameter("the parameter", name, "is not known: " + right).error());
     }
     handle(request, response);
   };

@@ -137,7 +137,7 @@ enum class Event : std::uint8_t {
   proved,
   unproved,   ///< the connection no longer counts as proved, but goes on
   closed,     ///< the connection has ended, or goes on at another worker
-  abandoned,  ///< the function accepted the (new) connection, but it is not opened
+  abandoned,  ///< the function accepted the new connection, but it is not opened
   adopted,    ///< the connection was opened at another worker or process, and goes on here
 };
 

@@ -10,7 +10,7 @@ namespace millrace {
 
 /// Returns a descriptor of the BPF link by which a millrace has attached its program to the
 /// interface of that index: the program stays attached while the descriptor is open. -1: there is
-/// none, or this process may not use it.
+/// none, or this process lacks CAP_SYS_ADMIN.
 int attached_xdp_pass(unsigned interface);
 
 /// Attaches the program in the interface's driver, or finds one that a millrace has attached.
