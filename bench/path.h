@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "bench/progress.h"
 #include "bench/settings.h"
 #include "bench/spread.h"
+#include "function/settings.h"
 #include "millrace/memory.h"
 #include "millrace/types.h"
 #include "traffic/generate.h"
@@ -21,6 +23,9 @@ struct PathOptions : Settings {
   std::vector<Profile> traffic{Profile::uniform, Profile::campus};
   std::string table = "race";
   unsigned burst = 32;  ///< packets a burst
+  /// The function of the whole way; it must track every packet. Null: the load balancer with
+  /// default services.
+  std::shared_ptr<const FunctionSettings> function;
 };
 
 /// Results of one kind of traffic with one number of live connections. Spreads are in ns a packet.
@@ -32,7 +37,7 @@ struct PathResult {
   Spread parse;               ///< receive and parse alone
   Spread touch;               ///< receive, parse, and find and update each record in `race`
   Spread stateless;           ///< the load balancer's line without entries, by Maglev alone
-  Spread whole;               ///< the load balancer's line
+  Spread whole;               ///< the line of the measured function
   /// Stages of the line, with the cost of reading the clock; none for tables other than `race` and
   /// `chained`.
   std::vector<std::pair<std::string_view, Spread>> stages;

@@ -75,10 +75,11 @@ Result<Telemetry> serve_telemetry(Control& asked, const std::function<Json()>& m
   return Telemetry::serve(std::move(commands));
 }
 
-/// Returns a port for people: "outside (af_packet:eth0, 02:00:00:00:00:01, MTU 1500)".
-std::string port_text(const Config::Port& port, const Devices& devices, std::size_t number) {
+/// Returns a port for people: "outside (af_packet:eth0, VLAN 100, 02:00:00:00:00:01, MTU 1500)".
+std::string port_text(const Config::Port& port, const Devices& devices, unsigned number) {
   const Mac mac = devices.mac(number);
-  return fmt::format("{} ({}, {:02x}, MTU {})", port.name, to_string(port.device),
+  const std::string vlan = port.vlan == 0 ? "" : fmt::format("VLAN {}, ", port.vlan);
+  return fmt::format("{} ({}, {}{:02x}, MTU {})", port.name, to_string(port.device), vlan,
                      fmt::join(mac.bytes, ":"), devices.mtu(number));
 }
 
@@ -370,7 +371,7 @@ void LiveRun::describe() const {
         "stays: ip tuntap add {0} mode tap multi_queue",
         name));
   }
-  for (std::size_t n = 0; n < config_.live.ports.size(); ++n)
+  for (unsigned n = 0; n < config_.live.ports.size(); ++n)
     note("port " + port_text(config_.live.ports[n], live_->devices(), n));
   if (take_over_ != nullptr) {
     note(fmt::format("took over {} connections; {} were left behind", take_over_->connections(),

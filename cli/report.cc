@@ -185,6 +185,13 @@ Json limits_of(const RunReport& report) {
   return object;
 }
 
+Json fragments_of(const RunReport& report) {
+  const FragmentReport fragments = report.workers->report_fragments();
+  return {{"datagrams", fragments.datagrams},
+          {"kept", fragments.kept},
+          {"bytes", fragments.memory_bytes}};
+}
+
 class Table {
  public:
   template <class... Args>
@@ -221,7 +228,7 @@ void print_packets(Table& table, const RunReport& report) {
   for (const auto& [name, count] : totals.dropped) row(name, count, "dropped");
   if (totals.generated != 0)
     table.line(
-        "  {:<16}{:>10}           made by millrace (ARP, neighbour discovery, ICMP, RSTs) or sent "
+        "  {:<16}{:>10}           made by millrace (ARP, ICMP, RSTs, fragments, ...) or sent "
         "by the kernel",
         "generated", grouped(totals.generated));
 }
@@ -304,6 +311,7 @@ Json to_json(const RunReport& report) {
         {"bytes_per_connection", rounded(bytes_per_connection(report), 1)},
         {"pages", to_string(v4.pages)}}},
       {"limits", limits_of(report)},
+      {"fragments", fragments_of(report)},
       {"ageing", {{"scheme", report.config.ageing}, {"interval_ms", report.config.interval_ms}}},
       {"elapsed_s", static_cast<double>(elapsed_ns(report)) / 1e9},
       {"ns_per_packet", rounded(ns_per_packet(report), 2)},

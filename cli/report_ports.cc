@@ -58,18 +58,20 @@ Json ports_of(const RunReport& report) {
   Json list = Json::array();
   if (report.live == nullptr) return list;
   const Devices& devices = report.live->devices();
-  for (std::size_t d = 0; d < devices.count(); ++d) {
-    const DeviceStatistics is = devices.statistics(d);
-    list.push_back({{"name", report.ports[d]},
-                    {"device", to_string(devices.name(d))},
+  for (unsigned port = 0; port < devices.links(); ++port) {
+    const LinkStatistics is = devices.statistics(port);
+    const unsigned vlan = devices.vlan(port);
+    list.push_back({{"name", report.ports[port]},
+                    {"device", to_string(devices.name(port))},
+                    {"vlan", vlan == 0 ? Json(nullptr) : Json(vlan)},
                     {"link_is_up", is.link_is_up},
                     {"in", is.in},
                     {"out", is.out},
                     {"missed", is.missed},
-                    {"foreign", foreign_of(devices.name(d))},
-                    {"silent", silent_of(report, d)},
-                    {"rivals", rivals_of(report, d)},
-                    {"kernel", kernel_of(report.live->kernel(), static_cast<unsigned>(d))}});
+                    {"foreign", foreign_of(devices.name(port))},
+                    {"silent", silent_of(report, port)},
+                    {"rivals", rivals_of(report, port)},
+                    {"kernel", kernel_of(report.live->kernel(), port)}});
   }
   return list;
 }
@@ -82,23 +84,23 @@ std::string lines_of_ports(const RunReport& report) {
     lines += '\n';
   };
   const Devices& devices = report.live->devices();
-  for (std::size_t d = 0; d < devices.count(); ++d) {
-    const DeviceStatistics is = devices.statistics(d);
-    line("{:<14}{:>14} in, {} out, {} missed, link {}: {}", d == 0 ? "ports" : "", grouped(is.in),
-         grouped(is.out), grouped(is.missed), is.link_is_up ? "up" : "down",
-         to_string(devices.name(d)));
+  for (unsigned port = 0; port < devices.links(); ++port) {
+    const LinkStatistics is = devices.statistics(port);
+    const unsigned vlan = devices.vlan(port);
+    line("{:<14}{:>14} in, {} out, {} missed, link {}: {}{}", port == 0 ? "ports" : "",
+         grouped(is.in), grouped(is.out), grouped(is.missed), is.link_is_up ? "up" : "down",
+         to_string(devices.name(port)), vlan == 0 ? "" : fmt::format(", VLAN {}", vlan));
     for (const auto& [link, address] : report.silent) {
-      if (link == d) line("{:<14}{:>14} does not answer", "", to_string(address));
+      if (link == port) line("{:<14}{:>14} does not answer", "", to_string(address));
     }
     for (const auto& [link, address, mac, neighbour] : report.rivals) {
-      if (link == d)
+      if (link == port)
         line("{:<14}{:>14} answers for {}, too", "",
              neighbour ? to_string(*neighbour) : text_of(mac), to_string(address));
     }
-    for (const std::string& address : foreign_of(devices.name(d)))
+    for (const std::string& address : foreign_of(devices.name(port)))
       line("{:<14}{:>14} is the kernel's on that device, so the next start is refused", "",
            address);
-    const auto port = static_cast<unsigned>(d);
     const KernelSide* const kernel = report.live->kernel();
     if (kernel == nullptr || kernel->tap(port) == nullptr) continue;
     const KernelSideStatistics of = kernel->statistics(port);

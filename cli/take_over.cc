@@ -204,10 +204,10 @@ void TakeOver::inherit_settings(Live& live) {
 
 void TakeOver::inherit_neighbours(Live& live) const {
   const Devices& devices = live.devices();
-  for (std::size_t d = 0; d < devices.count(); ++d) {
-    const std::string name = to_string(devices.name(d));
-    for (const auto& [device, address, mac] : offer_.neighbours) {
-      if (device == name) live.know({static_cast<unsigned>(d), address, mac});
+  for (unsigned link = 0; link < devices.links(); ++link) {
+    const std::string name = to_string(devices.name(link));
+    for (const auto& [device, vlan, address, mac] : offer_.neighbours) {
+      if (device == name && vlan == devices.vlan(link)) live.know({link, address, mac});
     }
   }
 }

@@ -20,14 +20,15 @@ LAYERS = {
     "src/core": (),
     "src/port": ("core",),
     "src/parse": ("core", "port"),
+    "src/fragments": ("core", "port", "parse"),
     "src/host": ("core", "parse"),
-    "src/shard": ("core", "port", "parse"),
+    "src/shard": ("core", "port", "parse", "fragments"),
     "src/conntrack": ("core",),
     "src/toml": ("core",),
     "src/function": ("core", "parse", "host", "toml"),
     "src/measure": ("core",),
     "src/traffic": ("core", "parse", "port"),
-    "src/line": ("core", "port", "parse", "conntrack", "function", "measure"),
+    "src/line": ("core", "port", "parse", "fragments", "conntrack", "function", "measure"),
     "src/worker": ("core", "port", "parse", "shard", "conntrack", "function", "measure", "line"),
     "src/config": ("core", "port", "host", "shard", "conntrack", "function", "line", "toml"),
     "src/live": ("core", "port", "parse", "host", "shard", "conntrack", "line", "worker", "config"),
@@ -64,7 +65,7 @@ CONFINED = (
 # functions, and by tests and benchmarks of one function.
 FUNCTIONS = "src/function"
 FUNCTION_USERS = re.compile(
-    r"src/function/kinds\.cc|src/.*_(test|fuzz)\.cc|src/.*/test_\w+\.h|tests/|bench/(path|overload)"
+    r"src/function/kinds\.cc|src/.*_(test|fuzz)\.cc|src/.*/test_\w+\.h|tests/|bench/(path|overload|rules)"
 )
 
 MAX_LINES = 500  # of a file; below 400 is better

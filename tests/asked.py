@@ -48,12 +48,12 @@ class Asked(Live):
         self.addCleanup(self.servers.close)
         self.start(self.network_, text)
 
-    def answer(self, method, path, **parameters):
+    def answer(self, method, path, body=None, **parameters):
         connection = Connection(self.control)
         self.addCleanup(connection.close)
         # If the connection stayed open, a thread of millrace would wait for the next request.
         connection.request(method, path + "?" + urllib.parse.urlencode(parameters, quote_via=urllib.parse.quote),
-                           headers={"Connection": "close"})
+                           body=body, headers={"Connection": "close"})
         return connection.getresponse()
 
     def bytes_of(self, path, **parameters):

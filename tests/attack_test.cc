@@ -17,6 +17,7 @@
 #include "function/balance/balance.h"
 #include "line/line.h"
 #include "parse/bytes.h"
+#include "parse/test_checksums.h"
 #include "port/port.h"
 
 namespace millrace {
@@ -67,6 +68,9 @@ class Frame {
     put(std::uint8_t{3}).put(code).put(std::uint16_t{0}).put(std::uint32_t{0});
     segment(from, to, kAck, 1, 1);
     size = 14 + 20 + 8 + 28;
+    const unsigned sum = 0xffff - test::plain_sum(&bytes[34], size - 34, 0);
+    bytes[36] = static_cast<std::byte>(sum >> 8);
+    bytes[37] = static_cast<std::byte>(sum);
   }
 
  private:
@@ -457,7 +461,8 @@ TEST_F(AttackTest, IcmpErrorsNeitherCloseNorRefresh) {
   for (const Verdict verdict : {Verdict::icmp_error, Verdict::related})
     EXPECT_EQ(line_->counters().verdict[static_cast<std::size_t>(verdict)].value(), kGuesses / 2);
   EXPECT_EQ(states(), (States{{"established", kConnections}}));
-  const unsigned timeout_ms = TimeoutSeconds().timeouts()[ConnectionState::established];
+  const unsigned timeout_ms =
+      TimeoutSeconds().timeouts().of(ConnectionState::established, kProtocolTcp);
   now_ = now_ + (timeout_ms - kGuesses / 32);
   play(32, [&](unsigned, Frame& f) {
     f.icmp_error({{198, 51, 100, 1}, 0}, connections_[0].client, connections_[0].backend, 1);

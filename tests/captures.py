@@ -48,6 +48,7 @@ class Capture:
         return getattr(packet, "link", self.link_type)
 
     def __init__(self, path):
+        self.path = path
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             if size < 24:

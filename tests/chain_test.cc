@@ -339,6 +339,19 @@ TEST(Chain, AfterACollisionWhoCanChoosesOtherwise) {
   }
 }
 
+// A packet that a sender sends to itself has the same key as its reply. `forward` has no other
+// reply key, and lets the packet pass on untracked.
+TEST(Chain, PassesOnWhatCollides) {
+  for (const char* order : {"fb", "bf"}) {
+    Played chain(order);
+    chain.play({packet(client(1), client(1))});
+    EXPECT_EQ(chain.sent.size(), 1U) << order;
+    EXPECT_EQ(chain.verdicts(Verdict::passed), 1U) << order;
+    EXPECT_EQ(chain.line->report_v4().live, 0U) << order;
+    chain.check();
+  }
+}
+
 TEST(Chain, NamesEachPartAndPutsThemOneBehindTheOther) {
   Played chain("bcf");
   const auto parts = chain.line->carried_parts();

@@ -9,6 +9,7 @@ Confirms that
 - a translated packet differs from the original only in the address and port of one end, and in the
   checksums over them, by exactly the difference that the rewriting makes;
 - ICMP errors about translated packets were sent on, with the quoted packet rewritten in the same way;
+- later fragments of a datagram went where its first one went, with other addresses and nothing else changed, in any order;
 - every other packet is byte-identical; all times and lengths are the original's;
 - the counters of the statistics, if they are given, agree.
 Exit status 1 if any of these does not hold, 2 if a file cannot be read.
@@ -21,60 +22,16 @@ import json
 import sys
 
 import captures
+import check_fragments
 import packets
+from balance_services import PROTOCOLS, default_services, packed, services_of
 from packets import SCTP, UDP, sum16
 
-TIMEOUTS_S = {"tcp": 7440, "udp": 120, "icmp": 60, "sctp": 210, "other": 600}
-_PROTOCOLS = {6: "tcp", 17: "udp", 1: "icmp", 58: "icmp", 132: "sctp"}
-_PROTOCOL_NUMBERS = {"tcp": 6, "udp": 17, "sctp": 132, "icmp": 1, "icmpv6": 58}
+TIMEOUTS_S = {"tcp": 7440, "udp": 120, "icmp": 60, "sctp": 210, "udplite": 120, "gre": 30, "other": 600}
 _TICK_NS = 2_000_000  # millrace counts in ms: a connection this near to its timeout may have ended or not
 # If a quoted transport header begins no later than this, at most 8 extension headers (of 8 bytes or more) precede it: millrace reads 8.
 _FOLLOWED = 40 + 8 * 8
 _SHOWN = 10
-
-
-class Service:
-    """A virtual address, or a prefix, and its backends: (address, port or None)."""
-
-    def __init__(self, table):
-        network = ipaddress.ip_network(table["address"], strict=False)
-        self.low = network.network_address.packed
-        self.high = network.broadcast_address.packed
-        self.one_address = network.num_addresses == 1
-        self.port = table.get("port")
-        protocol = table.get("protocol")
-        self.protocol = _PROTOCOL_NUMBERS.get(protocol, protocol)
-        self.backends = {(_packed(b["address"]), b.get("port")) for b in table["backends"]}
-
-    def takes(self, address, port, protocol):
-        return (
-            len(address) == len(self.low)
-            and self.low <= address <= self.high
-            and self.port in (None, port)
-            and self.protocol in (None, protocol)
-        )
-
-
-def _packed(address):
-    return ipaddress.ip_address(address).packed
-
-
-def services_of(config):
-    """Returns the services of a TOML configuration."""
-    import tomllib
-
-    with open(config, "rb") as file:
-        return [Service(table) for table in tomllib.load(file)["service"]]
-
-
-def default_services():
-    """Returns the services of `millrace replay` without a configuration: all traffic to ten backends of each family."""
-    v4 = [{"address": f"10.0.0.{i}"} for i in range(1, 11)]
-    v6 = [{"address": f"fd00::{i:x}"} for i in range(1, 11)]
-    return [
-        Service({"address": "0.0.0.0/0", "backends": v4}),
-        Service({"address": "::/0", "backends": v6}),
-    ]
 
 
 def _place(flow, source):
@@ -170,7 +127,7 @@ class Judge:
         self.link_type = link_type
         self.services = services
         self.timeout_ns = collections.defaultdict(lambda: timeouts_s["other"] * captures.SECOND)
-        for number, name in _PROTOCOLS.items():
+        for number, name in PROTOCOLS.items():
             self.timeout_ns[number] = timeouts_s[name] * captures.SECOND
         # The only service of a family, if it takes all the family's packets.
         self.catch_all = {4: None, 6: None}
@@ -190,6 +147,7 @@ class Judge:
         self.related = 0  # ICMP errors that were sent on
         self.passed_by = 0  # untouched packets that are whole, and for a service
         self.connections = 0
+        self.backends_of = collections.defaultdict(set)  # addresses of backends, by datagrams that come in fragments
         self.packets_of = collections.Counter()  # by backend: (address, port)
         self.connections_of = collections.Counter()
 
@@ -247,6 +205,8 @@ class Judge:
             if text:
                 self.error(number, text)
             self._served(number, flow, backend)
+            if flow.fragment:
+                self.backends_of[packets.part_of(link_type, before).datagram].add(backend[0])
 
     def _allowed(self, service, backend, port):
         address, new_port = backend
@@ -357,13 +317,13 @@ def _same_packet(link_type, original, translated):
     return any(rewriting_error(flow, original[2], translated[2], source) is None for source in (0, 1))
 
 
-def _pairs(original, translated, in_order):
+def _pairs(original, translated, in_order, link_of):
     """Yields pairs: each packet of the original, and its translation, or None if it was dropped; then None, and
     each packet of the translation that has no original."""
     outs = iter(translated)
     out = next(outs, None)
     for packet in original:
-        if out is not None and (in_order or _same_packet(original.link_of(packet), packet, out)):
+        if out is not None and (in_order or _same_packet(link_of(packet), packet, out)):
             yield packet, out
             out = next(outs, None)
         else:
@@ -398,7 +358,7 @@ def _compare_statistics(judge, stats, counts, catch_all):
         yield f"the sum of packets.untracked is {untracked}, the captures say {judge.untouched}"
     theirs = collections.Counter()
     for backend in stats["backends"]:
-        theirs[_packed(backend["address"])] += backend["packets"]
+        theirs[packed(backend["address"])] += backend["packets"]
     if +theirs != judge.packets_of:
         yield "backends[].packets differ from what the captures say"
 
@@ -413,7 +373,10 @@ def check(original_path, translated_path, stats=None, config=None, timeouts_s=No
         judge.error(0, f"link type {translated.link_type}, the original's is {original.link_type}")
     dropped = sum(stats["packets"]["dropped"].values()) if stats else 0
     read = written = missing = 0
-    for packet, out in _pairs(original, translated, in_order=dropped == 0):
+    later = [], []
+    pairs = _pairs(check_fragments.without(original, later[0]), check_fragments.without(translated, later[1]), dropped == 0,
+                   original.link_of)
+    for packet, out in pairs:
         if packet is None:
             written += 1
             judge.error(written, "of the translated capture has no original")
@@ -424,6 +387,9 @@ def check(original_path, translated_path, stats=None, config=None, timeouts_s=No
         else:
             written += 1
             judge.pair(read, packet, out)
+    missing += check_fragments.judge_all(judge, *later)
+    read += len(later[0])
+    written += len(later[1])
     if missing and not stats:
         judge.error(read, f"is the last of the original: {missing} packets have no translation, and without statistics none may be missing")
     # Whole packets for a service may stay untouched: at most one in a thousand of all packets, and those with

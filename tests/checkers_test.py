@@ -234,7 +234,7 @@ class Balance(Judged):
             stats["backends"] = self.statistics()["backends"]
             at, size, _ = gone(flow, False)
             for backend in stats["backends"]:
-                if check_balance._packed(backend["address"]) == records[missing][2][at : at + size]:
+                if check_balance.packed(backend["address"]) == records[missing][2][at : at + size]:
                     backend["packets"] -= 1
             del records[missing]
             self.assertEqual(self.judge(records, stats=stats).errors, [])

@@ -21,7 +21,7 @@ import urllib.parse
 from asked import FIRST, GOOD, IPV4, SECOND, SECONDS, Asked, Connection, without, without_services
 from cli_case import FAILED, MILLRACE
 from live import main, patience_with
-from network import FAMILIES, PORT, SERVER_PORT
+from network import ADDRESSES, FAMILIES, PORT, SERVER_PORT
 
 
 class Looking(Asked):
@@ -362,6 +362,28 @@ class Changing(Asked):
         self.assertEqual([client.get(1) for client in before], met)
         self.reload(GOOD + "[ageing.timeout_s]\ntcp_established = 100\n")
         self.assertLessEqual(max(c["expires_ms"] for c in self.ask("GET /connections")), 100_000)
+
+    def test_the_mss_is_lowered(self):
+        """Both ends use the MSS that a port has as `mss`; without it, the one that their links take."""
+        def largest(family):
+            with self.network_.client, socket.socket(FAMILIES[family]) as asking:
+                asking.settimeout(20)
+                asking.connect((ADDRESSES[family]["service"], PORT))
+                return asking.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
+
+        def with_mss(mss):
+            return GOOD.replace('name = "outside"\n', f'name = "outside"\nmss = {mss}\n')
+
+        self.serve_with(with_mss(1000))
+        timestamps = 12  # bytes of the option, which each segment has
+        for family in FAMILIES:
+            self.assertEqual(largest(family), 1000 - timestamps)
+        self.reload(with_mss('"auto"'))
+        self.assertEqual([largest(family) for family in FAMILIES], [1460 - timestamps, 1440 - timestamps])
+        self.reload(GOOD)
+        for client in self.clients(2):
+            client.get(10_000)
+        self.stop()
 
     def test_a_wrong_file_changes_nothing(self):
         self.serve_with()

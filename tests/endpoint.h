@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "parse/test_checksums.h"
 #include "parse/test_packets.h"
 
 namespace millrace::test {
@@ -38,8 +39,9 @@ inline Bytes error_about(const Bytes& about, const Endpoint& from) {
              be(0x4000) + bytes({64, 1, 0, 0});
   for (const unsigned byte : from.address) ip = ip + bytes({byte});
   ip = ip + Bytes(about.begin() + 26, about.begin() + 30);
-  return ethernet(0x0800) + ip + bytes({3, 1, 0, 0}) + zeros(4) +
-         Bytes(about.begin() + kIp, about.end());
+  ip = ip + bytes({3, 1, 0, 0}) + zeros(4) + Bytes(about.begin() + kIp, about.end());
+  make_right(ip, {4, 20, 1});
+  return ethernet(0x0800) + ip;
 }
 /// Returns the packet that `error`, a result of `error_about`, quotes.
 inline Bytes quoted_by(const Bytes& error) {

@@ -25,6 +25,7 @@
 #include "core/protocol.h"
 #include "core/test_sanitizers.h"
 #include "core/test_seed.h"
+#include "parse/test_checksums.h"
 #include "parse/test_packets.h"
 #include "worker/exchange.h"
 #include "worker/workers.h"
@@ -111,8 +112,13 @@ inline End quoted_destination_of(const std::byte* error) {
 inline Bytes error_about(const Bytes& packet) {
   const End to = source_of(packet.data());
   const Bytes type = to.is_v6 ? bytes({1, 0, 0, 0}) : bytes({3, 1, 0, 0});
-  return ip_packet(router_at(to.is_v6), to, to.is_v6 ? kProtocolIcmpV6 : kProtocolIcmp,
-                   type + zeros(4) + Bytes(packet.begin() + detail::kIp, packet.end()));
+  const std::uint8_t protocol = to.is_v6 ? kProtocolIcmpV6 : kProtocolIcmp;
+  const Bytes frame =
+      ip_packet(router_at(to.is_v6), to, protocol,
+                type + zeros(4) + Bytes(packet.begin() + detail::kIp, packet.end()));
+  Bytes ip(frame.begin() + detail::kIp, frame.end());
+  make_right(ip, {to.is_v6 ? 6U : 4U, to.is_v6 ? 40U : 20U, protocol});
+  return ethernet(to.is_v6 ? 0x86dd : 0x0800) + ip;
 }
 
 /// A packet, in the pool of the port that has made it.

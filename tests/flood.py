@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Floods a capture's servers, and checks that the capture's connections are not harmed.
 
-    flood.py MILLRACE CAPTURE [--kind syn|ack|udp] [--recorded CAPTURE] [--each 10] [--speed X]
+    flood.py MILLRACE CAPTURE [--kind syn|ack|udp|denied] [--recorded CAPTURE] [--each 10] [--speed X]
              [--packets N] [--capacity 32768] [--when-full evict|stateless] [--seed N] [--keep FOLDER]
 
 The capture's busiest servers become services, and its replies come from their backends, as in
@@ -11,10 +11,15 @@ the capture: --each packets to those servers for each packet of the capture, fro
 the capture that many times faster. Both replays have a table of --capacity connections. Exit status 1 if a packet
 of a connection from before the flood came out different than without the flood, or if that happened to more than
 1 % of the connections that began later; 2 if the test cannot run.
+
+With --kind denied, a firewall has the capture's connections, and a rule of it denies the flood, all of which must be dropped. (A reply
+that is captured before the packet that opens its connection passes only if both are in one burst, which a flood prevents.)
 """
 
 import argparse
 import collections
+import ipaddress
+import itertools
 import json
 import os
 import random
@@ -29,7 +34,7 @@ import roundtrip
 from packets import TCP, UDP
 
 _SHARE_BEFORE = 5  # the flood begins after a fifth of the capture
-_FLAGS = {"syn": 0x02, "ack": 0x10}
+_FLAGS = {"syn": 0x02, "ack": 0x10, "denied": 0x02}
 
 
 def frame(server, kind):
@@ -49,15 +54,16 @@ def frame(server, kind):
     return bytes(12) + b"\x08\x00" + header, address, behind
 
 
-def spoofed(servers, kind, rng):
-    """Yields packets without end, each from a random source."""
+def spoofed(servers, kind, rng, prefixes=(b"", b"")):
+    """Yields packets without end, each from a random source with the prefix of its family."""
     wanted = UDP if kind == "udp" else TCP
     frames = [frame(server, kind) for server in servers if server[2] == wanted]
     if not frames:
         raise RuntimeError(f"none of the servers can be flooded with {kind} packets")
     while True:
         before, address, behind = rng.choice(frames)
-        source = rng.randbytes(len(address) + 2)
+        prefix = prefixes[len(address) == 16]
+        source = prefix + rng.randbytes(len(address) + 2 - len(prefix))
         yield before + source[:-2] + address + source[-2:] + behind
 
 
@@ -81,7 +87,7 @@ def recorded(path, servers):
 
 def prepare(options, folder):
     """Returns the servers, the path of their configuration, and the capture's packets with replies from backends."""
-    capture = captures.Capture(options.capture)
+    capture = roundtrip.sound(options.capture, folder)
     if capture.link_type != captures.ETHERNET:
         raise RuntimeError(f"{options.capture}: the link type must be Ethernet")
     servers = roundtrip.busiest_servers(capture, 20)
@@ -89,7 +95,7 @@ def prepare(options, folder):
     prefixes = roundtrip.unused_prefixes(capture)
     roundtrip.write_config(config, roundtrip.services(servers, prefixes))
     first = os.path.join(folder, "first.pcap")
-    roundtrip.replay(options.millrace, options.capture, config, first, os.path.join(folder, "stats"))
+    roundtrip.replay(options.millrace, capture.path, config, first, os.path.join(folder, "stats"))
     presenter = roundtrip.Presenter(capture.link_type, servers)
     start = next(iter(capture))[0]
     own = []
@@ -126,27 +132,38 @@ def replay(millrace, config, capacity, sent, folder, name):
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr.strip()}")
-    came = list(captures.Capture(out))
+    with open(stats, encoding="utf-8") as file:
+        return list(captures.Capture(out)), json.load(file)
+
+
+def replay_all(millrace, config, capacity, sent, folder, name):
+    came, stats = replay(millrace, config, capacity, sent, folder, name)
     if len(came) != len(sent):
         raise RuntimeError(f"{len(sent)} packets went in, and all must come out, but {len(came)} came out")
-    with open(stats, encoding="utf-8") as file:
-        return came, json.load(file)
+    return came, stats
 
 
-def judge(own, alone, flooded, begin):
-    """Returns (connections from before the flood, wrong ones among them, later ones, wrong ones among them)."""
-    born, wrong = {}, set()
-    for number, (packet, expected, got) in enumerate(zip(own, alone, flooded)):
+def named(capture):
+    """Yields (connection, packet) of each TCP and UDP packet. A reply from a backend has another name than its request."""
+    for number, packet in enumerate(capture):
         flow = packets.dissect(captures.ETHERNET, packet[2])
-        if flow is None or flow.protocol not in (TCP, UDP):
-            continue
-        # A reply's source is the backend: so each direction of a conversation counts as a connection.
-        name = (flow.protocol, *sorted(roundtrip.ends(flow, packet[2])))
+        if flow is not None and flow.protocol in (TCP, UDP):
+            yield (flow.protocol, *sorted(roundtrip.ends(flow, packet[2]))), number
+
+
+def judge(own, wrong):
+    """Prints how many connections of `own` are in `wrong`. Returns True if these are too many."""
+    begin = len(own) // _SHARE_BEFORE
+    born = {}
+    for name, number in named(own):
         born.setdefault(name, number)
-        if got != expected:
-            wrong.add(name)
     before = {name for name, number in born.items() if number < begin}
-    return len(before), len(wrong & before), len(born) - len(before), len(wrong - before)
+    hurt, later, lost = len(wrong & before), len(born) - len(before), len(wrong - before)
+    print(
+        f"{len(before):,} connections began before the flood: packets of {hurt:,} (allowed: 0) came out "
+        f"different than without the flood; {later:,} began during the flood: packets of {lost:,} (allowed: 1 %) did"
+    )
+    return hurt > 0 or lost > 0.01 * later
 
 
 def flood(options, folder):
@@ -156,11 +173,10 @@ def flood(options, folder):
         source = recorded(options.recorded, servers)
     else:
         source = spoofed(servers, options.kind, rng)
-    alone, _ = replay(options.millrace, config, options.capacity, own, folder, "alone")
+    alone, _ = replay_all(options.millrace, config, options.capacity, own, folder, "alone")
     sent, places = mixed(own, source, options.each)
-    came, stats = replay(options.millrace, config, options.capacity, sent, folder, "flooded")
+    came, stats = replay_all(options.millrace, config, options.capacity, sent, folder, "flooded")
     begin = len(own) // _SHARE_BEFORE
-    before, hurt, later, lost = judge(own, alone, [came[at] for at in places], begin)
     seconds = max((own[-1][0] - own[begin][0]) / captures.SECOND, 1e-9)
     what = os.path.basename(options.recorded) if options.recorded else options.kind
     print(
@@ -169,11 +185,52 @@ def flood(options, folder):
         f"second; {stats['connections']['live']:,} connections live at the end, "
         f"{collections.Counter(stats['connections']['closed']).get('evicted', 0):,} evicted"
     )
+    return judge(own, {name for name, number in named(own) if alone[number] != came[places[number]]})
+
+
+_FIREWALL = """chain = ["firewall"]
+[firewall]
+pickup = "loose"
+[[firewall.rule]]
+name = "flood"
+source = [{denied}]
+action = "drop"
+[[firewall.rule]]
+name = "rest"
+action = "accept"
+"""
+
+
+def denied(options, folder):
+    """Returns True if a flood that the firewall denies changes what comes out."""
+    capture = roundtrip.sound(options.capture, folder)
+    prefixes = roundtrip.unused_prefixes(capture)
+    v4, v6 = (ipaddress.ip_network((p + bytes(size - len(p)), 8 * len(p))) for p, size in zip(prefixes, (4, 16)))
+    config = os.path.join(folder, "firewall.toml")
+    with open(config, "w", encoding="utf-8") as file:
+        file.write(_FIREWALL.format(denied=f'"{v4}", "{v6}"'))
+    start = next(iter(capture))[0]
+    own = [
+        (start + round((time - start) / options.speed), wire, data)
+        for time, wire, data in itertools.islice(capture, options.packets)
+    ]
+    flood_packets = spoofed(roundtrip.busiest_servers(capture, 20), "denied", random.Random(options.seed), prefixes)
+    sent, _ = mixed(own, flood_packets, options.each)
+    alone, _ = replay(options.millrace, config, options.capacity, own, folder, "alone")
+    flooded, stats = replay(options.millrace, config, options.capacity, sent, folder, "flooded")
+    flood_size, dropped = len(sent) - len(own), stats["packets"]["dropped"].get("denied", 0)
     print(
-        f"{before:,} connections began before the flood: packets of {hurt:,} (allowed: 0) came out "
-        f"different than without the flood; {later:,} began during the flood: packets of {lost:,} (allowed: 1 %) did"
+        f"denied, seed {options.seed}: {flood_size:,} packets of the flood among {len(own):,} of the capture, {dropped:,} denied; "
+        f"{len(alone):,} packets came out without the flood, {len(flooded):,} with it"
     )
-    return hurt > 0 or lost > 0.01 * later
+    outcomes = []
+    for came in (alone, flooded):
+        packets_of = collections.defaultdict(list)
+        for name, number in named(came):
+            packets_of[name].append(came[number])
+        outcomes.append(packets_of)
+    wrong = {name for name, _ in named(own) if outcomes[0][name] != outcomes[1][name]}
+    return judge(own, wrong) or dropped != flood_size
 
 
 def main():
@@ -182,7 +239,7 @@ def main():
     )
     parser.add_argument("millrace", help="the program to test")
     parser.add_argument("capture")
-    parser.add_argument("--kind", choices=("syn", "ack", "udp"), default="syn")
+    parser.add_argument("--kind", choices=("syn", "ack", "udp", "denied"), default="syn")
     parser.add_argument("--recorded", metavar="CAPTURE", help="a flood that was captured")
     parser.add_argument("--each", type=int, default=10, help="packets of the flood for each packet of the capture")
     parser.add_argument("--speed", type=float, default=1, help="a multiple of the capture's speed")
@@ -194,7 +251,8 @@ def main():
     options = parser.parse_args()
     try:
         with tempfile.TemporaryDirectory() as scratch:
-            return int(flood(options, options.keep or scratch))
+            run = denied if options.kind == "denied" else flood
+            return int(run(options, options.keep or scratch))
     except (OSError, RuntimeError, captures.NotACapture) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Tests fragmented datagrams through `millrace run` on each kind of interface: routed ones pass, pings to millrace itself are
-answered, and fragments to and from services are dropped.
+"""Tests fragmented datagrams through `millrace run` on each kind of interface: routed ones and those of services pass in both
+directions, also through the firewall, pings are answered, and packets that are too large for the next link are divided.
 
     fragments_test.py MILLRACE [TEST...]
 """
 
+import errno
 import ipaddress
 import os
 import socket
@@ -18,6 +19,7 @@ from network import ADDRESSES, FAMILIES, PORT, SERVER_PORT, Servers, configurati
 
 SIZES = (1473, 3000, 9000, 30000)  # bytes of data, too many for one packet of 1500 bytes
 ROUTED_PORT = 5353
+IP_MTU_DISCOVER, IP_PMTUDISC_DONT = 10, 0  # linux/in.h
 
 
 class Fragments(Asked):
@@ -94,13 +96,15 @@ class Fragments(Asked):
     def exchange(self, udp, size):
         """Sends a datagram until it comes back, five times at most: the kernel of a busy machine loses some datagrams."""
         for _ in range(5):
-            udp.send(payload(size))
             try:
+                udp.send(payload(size))
                 while True:
                     answer = udp.recv(65536)
                     if answer == payload(size):
                         return
-            except TimeoutError:
+            except OSError as error:
+                # EMSGSIZE: the kernel has learned that the packets were too large.
+                self.assertTrue(isinstance(error, TimeoutError) or error.errno == errno.EMSGSIZE, error)
                 self.lost += 1
         self.fail(f"a datagram of {size} bytes did not come back in 5 attempts")
 
@@ -123,34 +127,85 @@ class Fragments(Asked):
             self.stop()
 
     def test_of_services(self):
-        """No fragment to or from a service passes, and no ICMP error is sent."""
+        """Datagrams in fragments to a service and back have one backend, which is that of whole packets."""
         for _ in self.each_sharing():
             for family, a in ADDRESSES.items():
                 udp = self.client_socket(family, (a["service"], PORT))
-                udp.send(b"?" * 100)
-                udp.recv(1000)  # there is a connection now
-                udp.settimeout(0.3)
-                udp.send(payload(3000))
-                with self.assertRaises(TimeoutError):
-                    udp.recv(65536)
-                # The backend sends a reply in fragments, none of which may arrive.
-                server = a["servers"][0]
-                answering = self.in_place_of(family, server)
-                with self.network_.client:
-                    hearing = socket.socket(FAMILIES[family], socket.SOCK_RAW, socket.IPPROTO_UDP)
-                self.addCleanup(hearing.close)
-                hearing.settimeout(0.3)
-                answering.sendto(payload(3000), udp.getsockname()[:2])
-                with self.assertRaises(TimeoutError):
-                    hearing.recv(65536)
+                servers = {self.exchange_with_service(udp, size) for size in (100, *SIZES)}
+                self.assertEqual(len(servers), 1, servers)
             packets = self.stop()["packets"]
-            self.assertGreaterEqual(packets["dropped"]["service_fragment"], 2 * 2 * 3)  # 2 families, 2 directions, 3 fragments
+            self.assertFalse({d for d in packets["dropped"] if "fragment" in d} or packets["stateless"], packets)
+
+    def exchange_with_service(self, udp, size):
+        """Does what `exchange` does with a service; returns the server that has answered."""
+        for _ in range(5):
+            udp.send(payload(size))
+            try:
+                while True:
+                    server, _, answer = udp.recv(65536).partition(b" ")
+                    if answer == payload(size):
+                        return server
+            except TimeoutError:
+                self.lost += 1
+        self.fail(f"a service has not answered {size} bytes in 5 attempts")
+
+    def test_pings_through_it(self):
+        """Pings of 65,000 bytes, in fragments, pass with their answers."""
+        for _ in self.each_sharing():
+            for family, a in ADDRESSES.items():
+                self.assertEqual(self.ping(self.network_, family, a["servers"][0], 65_000 if self.TO_CLIENT == "veth" else 30_000), 3)
+            self.stop()
 
 
 class OnPacketSockets(Fragments):
+    def test_through_the_firewall(self):
+        """Only what a rule lets begin passes, and its answers; fragments of what is denied do not."""
+        for sharing in ("lock-free-race", "sharded"):
+            rules = f"""[firewall]
+default = "drop"
+[[firewall.rule]]
+name = "out"
+protocol = "udp"
+destination_ports = "{ROUTED_PORT}"
+action = "accept"
+[[firewall.rule]]
+name = "ping"
+protocol = ["icmp", "icmpv6"]
+action = "accept"
+"""
+            ports = configuration(self.OUTSIDE, self.INSIDE).partition("[[service]]")[0]
+            self.serve_with(f'chain = ["firewall"]\nsharing = "{sharing}"\n' + ports + rules)
+            for family, a in ADDRESSES.items():
+                udp = self.client_socket(family, self.echo_beside(family))
+                for size in SIZES:
+                    self.exchange(udp, size)
+                self.assertEqual(self.ping(self.network_, family, a["servers"][0], 65_000), 3)
+                self.assertEqual(self.ping(self.network_, family, a["outside"], 30_000), 3)
+                denied = self.client_socket(family, (a["servers"][0], ROUTED_PORT + 1))
+                denied.send(payload(3000))
+            packets = self.stop()["packets"]
+            self.assertGreaterEqual(packets["dropped"]["denied"], 2 * 3)  # 2 families, 3 fragments
+            self.assertFalse({d for d in packets["dropped"] if "fragment" in d}, packets)
+
+    def test_direct_server_return(self):
+        """Fragments to a service with `forward = "dsr"` go to one backend as they are."""
+        family, a = 4, ADDRESSES[4]
+        self.serve_with(GOOD.replace("[[service]]\n", '[[service]]\nforward = "dsr"\n').replace(f", port = {SERVER_PORT}", ""))
+        udp = self.client_socket(family, (a["service"], PORT))
+        with self.network_.servers:
+            hearing = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x0800))
+        self.addCleanup(hearing.close)
+        hearing.settimeout(2)
+        udp.send(payload(9000))
+        heard, macs = b"", set()
+        while len(heard) < 9008:
+            data, _ = hearing.recvfrom(65536)
+            if data[9] == socket.IPPROTO_UDP and socket.inet_ntoa(data[16:20]) == a["service"]:
+                heard += data[20 : int.from_bytes(data[2:4], "big")]
+        self.assertEqual(heard[8:], payload(9000))
+
     def test_of_a_backend_that_has_gone(self):
-        """With `move_udp = false` UDP connections of a removed backend go on. The backend's replies get the service's address, so
-        fragments from the backend must be dropped."""
+        """With `move_udp = false` UDP connections of a removed backend go on, in fragments, too."""
         family, a = 4, ADDRESSES[4]
         stays = GOOD.replace("[[service]]\n", "[[service]]\nmove_udp = false\n")
         self.serve_with(stays)
@@ -160,14 +215,27 @@ class OnPacketSockets(Fragments):
         self.write("f.toml", stays.replace(f'{{ address = "{server}", port = {SERVER_PORT} }}, ', "").replace(
             f', {{ address = "{server}", port = {SERVER_PORT} }}', ""))
         self.assertEqual(self.answer("POST", "/reload").status, 200)
-        answering = self.in_place_of(family, server)
-        answering.sendto(b"still here", udp.getsockname()[:2])
-        self.assertEqual(udp.recv(1000), b"still here")
-        udp.settimeout(0.3)
-        answering.sendto(payload(3000), udp.getsockname()[:2])
-        with self.assertRaises(TimeoutError):
-            udp.recv(65536)
-        self.assertEqual(self.stop()["packets"]["dropped"]["service_fragment"], 3)
+        self.assertEqual(self.exchange_with_service(udp, 3000), server.encode())
+
+    def test_too_large_for_the_next_link(self):
+        """An IPv4 packet is divided if it allows that, also if it is a fragment; else, and in IPv6, its sender learns the MTU."""
+        for sharing in ("lock-free-race", "sharded"):
+            network = self.network()
+            for place, link in ((network.middle, "inside"), (network.servers, "wire")):
+                with place:
+                    ip(f"link set {link} mtu 1280")
+            self.serve_with(f'sharing = "{sharing}"\n' + GOOD, network=network)
+            for family in ADDRESSES:
+                udp = self.client_socket(family, self.echo_beside(family))
+                if family == 4:
+                    udp.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DONT)
+                for size in (100, 1400, *SIZES):
+                    self.exchange(udp, size)
+            packets = self.stop()["packets"]
+            self.assertFalse({d for d in packets["dropped"] if "fragment" in d} | {"no_buffer"} & packets["dropped"].keys(), packets)
+            # At least one packet of each datagram of IPv4 is divided.
+            self.assertGreaterEqual(packets["generated"], 1 + len(SIZES))
+            self.assertGreaterEqual(packets["dropped"]["too_big"], 1)  # of IPv6
 
 
 @unittest.skipUnless(has_xdp(), NO_XDP)

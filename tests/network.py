@@ -66,11 +66,9 @@ class Network:
         with self.middle:
             if to_client == "kept tap":
                 ip("tuntap add wire mode tap multi_queue")
-            if to_client == "veth":
-                ip(f"link add outside mtu {mtu} type veth peer name wire mtu {mtu} netns {self.client.path}")
-                ip("link set outside up")
-            ip(f"link add inside mtu {mtu} type veth peer name wire mtu {mtu} netns {self.servers.path}")
-            ip("link set inside up")
+        if to_client == "veth":
+            self.link("outside", self.client, mtu)
+        self.link("inside", self.servers, mtu)
         with self.servers:
             ip("link set lo up")
             ip("link set wire up")
@@ -80,6 +78,12 @@ class Network:
                 ip(f"route add {a['client']} via {a['inside']}")
         if to_client != "tap":
             self.connect_client()
+
+    def link(self, name, end, mtu):
+        """Links the interface `name` of millrace's namespace to `wire` of another one."""
+        with self.middle:
+            ip(f"link add {name} mtu {mtu} type veth peer name wire mtu {mtu} netns {end.path}")
+            ip(f"link set {name} up")
 
     def connect_client(self):
         with self.client:

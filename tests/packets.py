@@ -9,7 +9,7 @@ from typing import NamedTuple
 import captures
 
 ICMP, TCP, UDP, DCCP, ICMPV6, SCTP, UDP_LITE = 1, 6, 17, 33, 58, 132, 136
-_HOP_BY_HOP, _ROUTING, _FRAGMENT, _AUTHENTICATION, _DESTINATION = 0, 43, 44, 51, 60
+_HOP_BY_HOP, _ROUTING, _FRAGMENT, _DESTINATION = 0, 43, 44, 60
 # Types of ICMP errors (RFC 792, 4443).
 _ERRORS = {ICMP: {3, 4, 11, 12}, ICMPV6: set(range(128))}
 # Types of errors with a field for the length of the quote; the place of this field, and its unit in bytes (RFC 4884, 4).
@@ -22,7 +22,8 @@ _MPLS = {0x8847, 0x8848}
 _PPPOE = 0x8864
 _PPP_IP = {0x21: 0x0800, 0x57: 0x86DD}
 
-_L4_MINIMUM = {TCP: 20, UDP: 8, SCTP: 12}
+# Bytes of the layer 4 headers of the protocols with ports.
+_L4_MINIMUM = {TCP: 20, UDP: 8, DCCP: 12, SCTP: 12, UDP_LITE: 8}
 # Places, in the layer 4 header, of checksums that also cover a pseudo-header with the addresses (RFC 9293, 768, 8200, 4340, 3828).
 L4_CHECKSUM = {TCP: 16, UDP: 6, ICMPV6: 2, DCCP: 6, UDP_LITE: 6}
 
@@ -118,12 +119,7 @@ def _v4(data, l3):
         total = len(data) - l3
     if total < header or (data[l3 + 6] & 0x1F) or data[l3 + 7]:
         return None
-    kind, at = data[l3 + 9], l3 + header
-    while kind == _AUTHENTICATION:
-        if at + 8 > len(data):
-            return None
-        kind, at = data[at], at + (data[at + 1] + 2) * 4
-    return at, kind, l3 + total, bool(data[l3 + 6] & 0x20)
+    return l3 + header, data[l3 + 9], l3 + total, bool(data[l3 + 6] & 0x20)
 
 
 def _v6(data, l3):
@@ -135,7 +131,7 @@ def _v6(data, l3):
     jumbogram = payload == 0 and kind == _HOP_BY_HOP  # RFC 2675
     wire_end = len(data) if jumbogram else at + payload
     end = min(len(data), wire_end)
-    while kind in (_HOP_BY_HOP, _ROUTING, _FRAGMENT, _AUTHENTICATION, _DESTINATION):
+    while kind in (_HOP_BY_HOP, _ROUTING, _FRAGMENT, _DESTINATION):
         if at + 8 > end:
             return None
         if kind == _ROUTING and data[at + 3]:
@@ -145,8 +141,6 @@ def _v6(data, l3):
                 return None
             fragment = bool(data[at + 3] & 1)
             size = 8
-        elif kind == _AUTHENTICATION:
-            size = (data[at + 1] + 2) * 4
         else:
             size = (data[at + 1] + 1) * 8
         kind = data[at]
@@ -191,7 +185,7 @@ def dissect(link_type, data):
     ports, identity = 0, b""
     options = family == 4 and data[l3] & 15 > 5
     whole = not (options and _source_routed(data, l3 + 20, l3 + (data[l3] & 15) * 4))
-    if protocol in (TCP, UDP, SCTP):
+    if protocol in _L4_MINIMUM:
         if l4 + 4 > end:
             return None
         ports, identity = l4, data[l4 : l4 + 4]
@@ -234,6 +228,44 @@ def quote_of(link_type, data):
     return Quote(family, l3, icmp, end, at, quote_end, flow)
 
 
+class Part(NamedTuple):
+    """A fragment of a datagram."""
+
+    datagram: bytes  # family, addresses, identification, in IPv4 the protocol: equal for fragments of one datagram (RFC 791, 8200)
+    is_later: bool
+    addresses: int  # the place of the source address, which the destination address follows
+    size: int  # bytes of an address
+    rest: bytes  # all bytes but those of the addresses and of IPv4's checksum
+
+
+def part_of(link_type, data):
+    """Returns the packet's `Part`, or None if it is no fragment."""
+    found = find_ip(link_type, data)
+    if found is None:
+        return None
+    l3, family = found
+    at, size, header = (l3 + 12, 4, 20) if family == 4 else (l3 + 8, 16, 40)
+    behind = at + 2 * size
+    if len(data) < l3 + header or data[l3] >> 4 != family:
+        return None
+    if family == 4:
+        field = int.from_bytes(data[l3 + 6 : l3 + 8], "big") & 0x3FFF
+        ident, offset = data[l3 + 4 : l3 + 6] + data[l3 + 9 : l3 + 10], field & 0x1FFF
+        rest = data[: l3 + 10] + data[behind:]
+    else:
+        kind, place = data[l3 + 6], l3 + 40
+        while kind in (_HOP_BY_HOP, _ROUTING, _DESTINATION) and place + 8 <= len(data):
+            kind, place = data[place], place + (data[place + 1] + 1) * 8
+        if kind != _FRAGMENT or place + 8 > len(data):
+            return None
+        field = int.from_bytes(data[place + 2 : place + 4], "big") & 0xFFF9
+        ident, offset = data[place + 4 : place + 8], field & 0xFFF8
+        rest = data[:at] + data[behind:]
+    if not field:
+        return None
+    return Part(bytes((family,)) + data[at:behind] + ident, offset != 0, at, size, rest)
+
+
 def reversed_key(flow):
     """Returns the `key` of packets in the other direction."""
     size = 4 if flow.family == 4 else 16
@@ -261,6 +293,16 @@ def checksum(data):
     return ~(sum16(data + b"\0" if len(data) % 2 else data) or 0xFFFF) & 0xFFFF
 
 
+def is_wrong_error(link_type, data):
+    """Returns True if the packet is a whole ICMP error with a quote and with a wrong checksum."""
+    quote = quote_of(link_type, data)
+    if quote is None or _ip(link_type, data)[5] > len(data):
+        return False
+    message = data[quote.icmp : quote.end]
+    pseudo = b"" if quote.family == 4 else data[quote.l3 + 8 : quote.l3 + 40] + len(message).to_bytes(4, "big") + b"\0\0\0\x3a"
+    return checksum(pseudo + message) != 0
+
+
 def _crc32c_table():
     table = []
     for value in range(256):
@@ -282,3 +324,11 @@ def crc32c_change(change, behind):
     for _ in range(behind):
         crc = _CRC32C[crc & 0xFF] ^ crc >> 8
     return crc
+
+
+def crc32c(message):
+    """Returns the CRC32c of `message` as SCTP has it, in the order of its bytes (RFC 9260, appendix A)."""
+    crc = 0xFFFFFFFF
+    for byte in message:
+        crc = _CRC32C[(crc ^ byte) & 0xFF] ^ crc >> 8
+    return (crc ^ 0xFFFFFFFF).to_bytes(4, "little")

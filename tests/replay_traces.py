@@ -70,13 +70,14 @@ class Libpcap:
         return {link}, count, left == -2  # PCAP_ERROR_BREAK: the end
 
 
-def run(millrace, path, folder):
-    """Returns the finished process, the statistics or None, and the path of the written capture."""
+def run(millrace, path, folder, *more):
+    """Runs a replay with the options `more`. Returns the finished process, the statistics or None, and the path of the
+    written capture."""
     stats, out = os.path.join(folder, "stats.json"), os.path.join(folder, "out.pcap")
     for old in (stats, out):
         if os.path.exists(old):
             os.remove(old)
-    command = [millrace, "replay", "--in", path, "--out", out, "--stats", stats, "--quiet"]
+    command = [millrace, "replay", "--in", path, "--out", out, "--stats", stats, "--quiet", *more]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace")
     if not os.path.exists(stats):
         return done, None, out

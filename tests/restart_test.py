@@ -190,7 +190,7 @@ class Restart(Asked):
         self.refused(409, ["version"], "POST /handover", version=1000)
         self.reload(GOOD)
         first = self.ask("POST /handover")["number"]
-        number = self.ask("POST /handover", version=4)["number"]  # replaces the first take-over, whose process may be dead
+        number = self.ask("POST /handover")["number"]  # replaces the first take-over, whose process may be dead
         self.refused(409, ["taking over"], "POST /reload")
         for one in first, number:
             self.refused(409, ["not received"], "POST /handover/end", number=one)

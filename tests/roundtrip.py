@@ -3,7 +3,8 @@
 
     roundtrip.py MILLRACE CAPTURE [--servers 20] [--keep FOLDER]
 
-The capture's busiest servers become services. In the first replay the capture is unchanged, which shows
+Fragments, which may change their order (tests/fragments_replay.py sends them), and ICMP errors with wrong checksums,
+which are dropped, are left out. The capture's busiest servers become services. In the first replay the capture is unchanged, which shows
 the backend of each conversation. In the second, each captured reply comes from that backend, and each
 captured ICMP error about a request quotes the packet that was sent to that backend. Replies and errors must
 come out byte-identical to the captured ones, except that errors come from the service itself; all other
@@ -36,6 +37,20 @@ def ends(flow, data):
         at, size, port = check_balance._place(flow, source)
         result.append((data[at : at + size], data[port] << 8 | data[port + 1]))
     return result
+
+
+def sound(path, folder):
+    """Returns the capture without fragments and without ICMP errors with wrong checksums, as a new capture in `folder`."""
+    capture = captures.Capture(path)
+    out = os.path.join(folder, "sound.pcap")
+    rest = (
+        packet
+        for packet in capture
+        if packets.part_of(capture.link_type, packet[2]) is None
+        and not packets.is_wrong_error(capture.link_type, packet[2])
+    )
+    captures.write(out, capture.link_type, rest)
+    return captures.Capture(out)
 
 
 def conversations(capture):
@@ -247,7 +262,7 @@ def differs(link_type, expected, got):
 
 
 def round_trip(millrace, path, count, folder):
-    capture = captures.Capture(path)
+    capture = sound(path, folder)
     servers = busiest_servers(capture, count)
     if not servers:
         raise RuntimeError(f"{path}: no TCP or UDP conversation in both directions")
@@ -255,11 +270,11 @@ def round_trip(millrace, path, count, folder):
     config, stats = os.path.join(folder, "services.toml"), os.path.join(folder, "stats.json")
     write_config(config, services(servers, unused_prefixes(capture)))
 
-    replay(millrace, path, config, files["first.pcap"], stats)
+    replay(millrace, capture.path, config, files["first.pcap"], stats)
     with open(stats, encoding="utf-8") as file:
-        judge, counts = check_balance.check(path, files["first.pcap"], json.load(file), config)
+        judge, counts = check_balance.check(capture.path, files["first.pcap"], json.load(file), config)
     if counts[2]:
-        raise RuntimeError(f"{counts[2]} packets were dropped: choose fewer servers")
+        raise RuntimeError(f"{counts[2]} packets were dropped: none may be")
 
     presenter = Presenter(capture.link_type, servers)
     presented, wanted = [], []

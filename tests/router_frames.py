@@ -155,10 +155,11 @@ def link_layer(table, family):
 def fragments(table, family):
     n = NAMES[family]
     for to in ("near", "far"):
-        table.add(f"the first fragment to {to}", lambda m, t=n[to]: udp(n["host"], t, m.ljust(16), fragment=0x2000))
-        for offset, more in ((3, 0x2000), (3, 0), (100, 0)):
+        for ident, (offset, more) in enumerate(((3, 0x2000), (3, 0), (100, 0))):
+            table.add(f"the first fragment to {to}, {offset} {more}",
+                      lambda m, t=n[to], i=ident: udp(n["host"], t, m.ljust(16), fragment=0x2000, ident=i))
             table.add(f"a later fragment to {to}, {offset} {more}",
-                      lambda m, t=n[to], f=more | offset: datagram(n["host"], t, UDP, m.ljust(16), fragment=f))
+                      lambda m, t=n[to], f=more | offset, i=ident: datagram(n["host"], t, UDP, m.ljust(16), fragment=f, ident=i))
 
 
 def broken_headers(table, family):

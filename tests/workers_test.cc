@@ -22,6 +22,7 @@
 #include "core/test_sanitizers.h"
 #include "parse/capture_bursts.h"
 #include "parse/rewrite.h"
+#include "parse/test_checksums.h"
 #include "parse/test_packets.h"
 #include "port/test_files.h"
 #include "shard/split.h"
@@ -172,11 +173,12 @@ Capture with_replies(const Capture& requests, const Capture& at_backends) {
 test::Bytes error_about(std::span<const std::byte> packet, const Headers& headers) {
   using test::operator+;
   const test::Bytes quote(packet.begin() + headers.l3, packet.begin() + headers.l4 + 8);
-  return test::ethernet(0x0800) + test::bytes({0x45, 0}) +
-         test::be(28 + static_cast<unsigned>(quote.size())) + test::zeros(4) +
-         test::bytes({64, 1, 0, 0, 198, 51, 100, 1}) +
-         test::Bytes(quote.begin() + 12, quote.begin() + 16) + test::bytes({3, 1, 0, 0}) +
-         test::zeros(4) + quote;
+  test::Bytes ip = test::bytes({0x45, 0}) + test::be(28 + static_cast<unsigned>(quote.size())) +
+                   test::zeros(4) + test::bytes({64, 1, 0, 0, 198, 51, 100, 1}) +
+                   test::Bytes(quote.begin() + 12, quote.begin() + 16) + test::bytes({3, 1, 0, 0}) +
+                   test::zeros(4) + quote;
+  test::make_right(ip, {4, 20, 1});
+  return test::ethernet(0x0800) + ip;
 }
 
 /// Returns the packets, each followed by an ICMP error about that packet to the packet's sender.

@@ -125,6 +125,7 @@ void add_bench(CLI::App& app, Run& run) {
   add_bench_overload(*command, run);
   add_bench_path(*command, run);
   add_bench_rate(*command, run);
+  add_bench_rules(*command, run);
   add_bench_pipeline(*command, run);
   add_bench_tables(*command, run);
   add_bench_scaling(*command, run);

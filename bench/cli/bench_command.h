@@ -36,6 +36,7 @@ void add_bench_lines(CLI::App& bench, Run& run);
 void add_bench_overload(CLI::App& bench, Run& run);
 void add_bench_path(CLI::App& bench, Run& run);
 void add_bench_rate(CLI::App& bench, Run& run);
+void add_bench_rules(CLI::App& bench, Run& run);
 void add_bench_pipeline(CLI::App& bench, Run& run);
 void add_bench_scaling(CLI::App& bench, Run& run);
 void add_bench_schemes(CLI::App& bench, Run& run);

@@ -4,6 +4,7 @@
 
 #include "bench/path.h"
 #include "bench_command.h"
+#include "config/config.h"
 #include "conntrack/schemes.h"
 #include "live_table.h"
 
@@ -16,6 +17,7 @@ using bench::PathResult;
 struct PathCommand : BenchCommand {
   PathOptions options;
   std::vector<std::string> traffic;
+  std::string config;
 
   int run();
 };
@@ -72,6 +74,12 @@ int PathCommand::run() {
     options.traffic.clear();
     for (const auto& name : traffic) options.traffic.push_back(*profile_named(name));
   }
+  if (!config.empty()) {
+    const auto read = read_config(
+        config, {TableSchemes::names(), SharingSchemes::names(), AgeingSchemes::names()});
+    if (!read) return fail(read.error());
+    options.function = read->function;
+  }
   if (auto ok = begin(); !ok) return fail(ok.error());
   LiveTable live(quiet, Unit::ns);
   const auto results = bench::run_path(options, live.progress());
@@ -104,6 +112,11 @@ void add_bench_path(CLI::App& bench, Run& run) {
                    "Connection table; stages are measured for race and chained only")
       ->check(one_of(TableSchemes::names()))
       ->capture_default_str();
+  command
+      ->add_option("--config", path->config,
+                   "Configuration whose functions serve the packets; they must track each of them, "
+                   "also those in mid-connection; the default balances everything")
+      ->type_name("FILE");
   add_whole(*command, "--burst", path->options.burst, "Packets a burst", 1, 64);
   path->add_to(*command, path->options);
   command->footer(

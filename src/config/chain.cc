@@ -76,7 +76,9 @@ SettingsReader* ChainReader::reader_of(const FunctionKind& kind) const {
 
 void ChainReader::refuse(const FunctionKind& kind, const Context& context, const toml::node& node) {
   const std::string name = in_quotes(kind.name);
-  context.problem(node, "belongs to the function " + name + ", which is not chosen: leave it out");
+  context.problem(node,
+                  "belongs to the function " + name +
+                      ", which is not chosen: name that in function or chain, or leave this out");
 }
 
 std::vector<std::shared_ptr<const FunctionSettings>> ChainReader::finish(

@@ -72,6 +72,11 @@ Keys<TimeoutSeconds> timeout_keys() {
                       out.of[i] = one.seconds;
                     }});
   }
+  keys.push_back({"sctp", [](const Context& context, const toml::node& node, TimeoutSeconds&) {
+                    context.problem(node,
+                                    "give sctp_established, and sctp_init, sctp_shutdown, "
+                                    "sctp_closed or sctp_midstream for other states");
+                  }});
   return keys;
 }
 
@@ -275,9 +280,9 @@ Result<Config> read_config(const std::string& path, const SchemeNames& schemes) 
 }
 
 Surroundings surroundings(const Config& config) {
-  Surroundings around{.v4 = config.live.v4, .v6 = config.live.v6, .has_kernel = {}};
+  Surroundings around{.v4 = config.live.v4, .v6 = config.live.v6, .ports = {}};
   for (const Config::Port& port : config.live.ports)
-    around.has_kernel.push_back(!port.kernel.empty());
+    around.ports.push_back({port.name, !port.kernel.empty()});
   return around;
 }
 

@@ -58,9 +58,11 @@ struct Config {
   /// A port; for `millrace run` only.
   struct Port {
     std::string name;
-    DeviceName device;
-    unsigned mtu = 0;    ///< 0: the device's own MTU
-    std::string kernel;  ///< name of the port's kernel interface; empty: none
+    DeviceName device;      ///< several ports may have the same, each with another `vlan`
+    unsigned vlan = 0;      ///< 0: the port's frames have no tag
+    unsigned mtu = 0;       ///< 0: the device's own MTU
+    std::uint16_t mss = 0;  ///< `HostLink::mss`
+    std::string kernel;     ///< name of the port's kernel interface; empty: none
     ReversePath reverse_path = ReversePath::off;
   };
   enum class Idle : std::uint8_t {

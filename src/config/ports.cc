@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "port/link_map.h"
 #include "toml/addresses.h"
 
 namespace millrace::config {
@@ -30,6 +31,12 @@ std::optional<Mac> parse_mac(const std::string& text) {
 bool is_no_part_of_names(char c) {
   const auto byte = static_cast<unsigned char>(c);
   return byte <= ' ' || byte == 0x7f || c == '/' || c == ':' || c == '%';
+}
+
+void read_vlan(const Context& context, const toml::node& node, RawPort& out) {
+  integer(&RawPort::vlan, 1, kMostVlan, "or leave vlan out if frames have no tag")(context, node,
+                                                                                   out);
+  out.vlan_line = node.source().begin.line;
 }
 
 void read_addresses(const Context& context, const toml::node& node, RawPort& out) {
@@ -56,8 +63,15 @@ class LiveReader {
 
   void add(const RawPort& raw) {
     const auto number = static_cast<unsigned>(live_.ports.size());
-    Config::Port port{
-        .name = raw.name.value, .device = {}, .mtu = raw.mtu, .reverse_path = raw.reverse_path};
+    Config::Port port{.name = raw.name.value,
+                      .device = {},
+                      .vlan = raw.vlan,
+                      .mtu = raw.mtu,
+                      .mss = raw.mss,
+                      .reverse_path = raw.reverse_path};
+    if (number == LinkMap::kMost)
+      problems_.add(raw.line, "port",
+                    "is one too many: give at most " + std::to_string(LinkMap::kMost));
     bool is_known = false;
     if (raw.device.given) {
       auto device = parse_device(raw.device.value);
@@ -67,11 +81,7 @@ class LiveReader {
       } else {
         problems_.add(raw.device.line, "port.device", device.error().message);
       }
-      // An interface of the kernel may have one port, whatever the port's driver and arguments.
-      const bool by_target = is_of_kernel(port.device.kind);
-      if (!port.device.target.empty())
-        once({by_target ? port.device.target : raw.device.value, raw.device.line, true}, devices_,
-             "port.device", "give each port its own");
+      if (!port.device.target.empty()) use_device(raw, port);
     }
     if (raw.kernel.given && is_known) add_kernel(raw, port);
     if (raw.name.given) once(raw.name, names_, "port.name", "give each port its own");
@@ -95,6 +105,12 @@ class LiveReader {
 
  private:
   using Lines = std::map<std::string, std::uint32_t>;
+  /// The use of a device, or of an interface's name.
+  struct Use {
+    std::uint32_t line = 0;
+    DeviceName device;                        ///< without a target: a port's `kernel` is so called
+    std::map<unsigned, std::uint32_t> vlans;  ///< lines of the device's ports by VLAN; 0: no tag
+  };
 
   void once(const Located<std::string>& text, Lines& lines, std::string_view key,
             std::string_view why) {
@@ -103,6 +119,38 @@ class LiveReader {
     problems_.add(text.line, key,
                   in_quotes(text.value) + " is there already, on line " +
                       std::to_string(first->second) + ": " + std::string(why));
+  }
+
+  /// Checks that the port and the others of its device can share it: they must name the device
+  /// alike, and each have a VLAN of its own, but one of them may have none.
+  void use_device(const RawPort& raw, const Config::Port& port) {
+    // An interface of the kernel may have one driver, with the same arguments for all its ports.
+    const bool by_target = is_of_kernel(port.device.kind);
+    const std::string name = by_target ? port.device.target : to_string(port.device);
+    auto& [line, device, vlans] =
+        uses_.try_emplace(name, raw.device.line, port.device).first->second;
+    const auto on_line = [](std::uint32_t at) { return ", on line " + std::to_string(at) + ": "; };
+    if (device.target.empty())
+      return problems_.add(
+          raw.device.line, "port.device",
+          in_quotes(name) + " is there already" + on_line(line) + "give each port its own");
+    if (device != port.device)
+      return problems_.add(raw.device.line, "port.device",
+                           in_quotes(name) + " is there already, as " +
+                               in_quotes(to_string(device)) + on_line(line) +
+                               "give the same device and another vlan, or another interface");
+    if (raw.vlan_line != 0 && raw.vlan == 0) return;  // a problem of its own
+    const auto [other, is_new] =
+        vlans.emplace(raw.vlan, raw.vlan_line == 0 ? raw.device.line : raw.vlan_line);
+    if (is_new) return;
+    if (raw.vlan == 0)
+      return problems_.add(raw.device.line, "port.device",
+                           in_quotes(name) + " has a port without vlan already" +
+                               on_line(other->second) +
+                               "give one of the two ports a vlan, or another device");
+    problems_.add(raw.vlan_line, "port.vlan",
+                  std::to_string(raw.vlan) + " is the VLAN of another port of " + in_quotes(name) +
+                      on_line(other->second) + "give each port its own");
   }
 
   void add_kernel(const RawPort& raw, Config::Port& port) {
@@ -124,7 +172,11 @@ class LiveReader {
       problems_.add(raw.kernel.line, "port.kernel",
                     in_quotes(name) + " is the port's own device: give a new name, like mr0");
     } else {
-      once(raw.kernel, devices_, "port.kernel", "give each port its own");
+      const auto [use, is_new] = uses_.try_emplace(name, raw.kernel.line);
+      if (!is_new)
+        problems_.add(raw.kernel.line, "port.kernel",
+                      in_quotes(name) + " is there already, on line " +
+                          std::to_string(use->second.line) + ": give each port its own");
       port.kernel = name;
     }
   }
@@ -191,18 +243,15 @@ class LiveReader {
 
   template <class A>
   void add_route(const RawRoute& raw, const AddressAndBits& parts) {
-    const auto bits = read_bits<A>(parts.bits);
-    const A prefix = *parse_address<A>(parts.address);
-    if (!bits) return problems_.add(raw.prefix.line, "route.prefix", bits.error());
-    if (const auto wrong = bits_behind(prefix, *bits))
-      return problems_.add(raw.prefix.line, "route.prefix", *wrong);
+    const auto prefix = read_prefix(*parse_address<A>(parts.address), parts.bits);
+    if (!prefix) return problems_.add(raw.prefix.line, "route.prefix", prefix.error());
     const auto same = [&](const Route<A>& other) {
-      return other.prefix == prefix && other.bits == *bits;
+      return other.prefix == prefix->address && other.bits == prefix->bits;
     };
     if (std::ranges::any_of(live_.family<A>().routes, same))
       return problems_.add(raw.prefix.line, "route.prefix",
                            in_quotes(raw.prefix.value) + " has a route already: leave one out");
-    Route<A> route{.prefix = prefix, .bits = *bits, .link = 0, .via = {}};
+    Route<A> route{.prefix = prefix->address, .bits = prefix->bits, .link = 0, .via = {}};
     if (raw.via.given) {
       route.via = parse_address<A>(raw.via.value);
       if (!route.via)
@@ -252,10 +301,21 @@ class LiveReader {
   Problems& problems_;
   Config::Live& live_;
   Lines names_;
-  Lines devices_;
+  std::map<std::string, Use> uses_;  // by a device's name, or an interface's
 };
 
 }  // namespace
+
+void read_mss(const Context& context, const toml::node& node, RawPort& out) {
+  const auto* const word = node.as_string();
+  if (word != nullptr && lower(word->get()) == "auto") {
+    out.mss = HostLink::kMssOfLinks;
+  } else if (word != nullptr) {
+    context.problem(node, in_quotes(word->get()) + " is no number of bytes: give one, or \"auto\"");
+  } else {
+    integer(&RawPort::mss, 88, 9540, "bytes")(context, node, out);
+  }
+}
 
 Keys<RawPort> port_keys() {
   using P = RawPort;
@@ -268,7 +328,9 @@ Keys<RawPort> port_keys() {
       {"neighbours", tables(&P::neighbours,
                             {{"address", text(&N::address), true}, {"mac", text(&N::mac), true}})},
       {"kernel", text(&P::kernel)},
+      {"vlan", read_vlan},
       {"mtu", integer(&P::mtu, 68, 9600, "bytes")},
+      {"mss", read_mss},
       {"rpf",
        choice(&P::reverse_path, {{"off", R::off}, {"loose", R::loose}, {"strict", R::strict}})},
   };

@@ -22,7 +22,10 @@ struct RawPort {
   Located<std::string> device;
   std::vector<Located<std::string>> addresses;
   std::vector<RawNeighbour> neighbours;
+  unsigned vlan = 0;
+  std::uint32_t vlan_line = 0;  ///< 0: the port has no key `vlan`
   unsigned mtu = 0;
+  std::uint16_t mss = 0;  ///< `HostLink::mss`
   Located<std::string> kernel;
   ReversePath reverse_path = ReversePath::off;
 };

@@ -5,6 +5,7 @@
 
 #include <ostream>
 #include <string>
+#include <vector>
 
 #include "config/test_settings.h"
 #include "core/address.h"
@@ -158,6 +159,58 @@ TEST(LiveConfig, AnInterfaceHasOneUse) {
     EXPECT_TRUE(said(card + name + other).contains("is no name of an interface")) << name;
 }
 
+/// Returns ports that have the devices, and further keys, given.
+std::string ports_with(const std::vector<std::string>& devices_and_keys) {
+  std::string text;
+  for (const std::string& one : devices_and_keys)
+    text += "[[port]]\nname = \"" + std::to_string(text.size()) + "\"\ndevice = " + one + "\n";
+  return text;
+}
+
+TEST(LiveConfig, PortsShareADeviceByVlans) {
+  const std::string eth0 = "\"af_packet:eth0\"";
+  const auto config = parsed(ports_with({eth0, eth0 + "\nvlan = 1", eth0 + "\nvlan = 4094",
+                                         "\"null\"", "\"null\"", "\"tap:mr0\"\nvlan = 1"}));
+  ASSERT_TRUE(config.has_value()) << config.error().message;
+  std::vector<unsigned> vlans;
+  for (const Config::Port& port : config->live.ports) vlans.push_back(port.vlan);
+  EXPECT_EQ(vlans, (std::vector{0U, 1U, 4094U, 0U, 0U, 1U}));
+
+  EXPECT_EQ(message(ports_with({eth0, eth0})),
+            "f.toml:6: port.device: \"eth0\" has a port without vlan already, on line 3: give one "
+            "of the two ports a vlan, or another device");
+  EXPECT_EQ(message(ports_with({eth0, eth0 + "\nvlan = 7", eth0 + "\nvlan = 7"})),
+            "f.toml:11: port.vlan: 7 is the VLAN of another port of \"eth0\", on line 7: give each "
+            "port its own");
+  const std::string memif = "\"memif:/run/m.sock,id=1\"";
+  EXPECT_EQ(message(ports_with({memif, memif})),
+            "f.toml:6: port.device: \"memif:/run/m.sock,id=1\" has a port without vlan already, on "
+            "line 3: give one of the two ports a vlan, or another device");
+  EXPECT_EQ(message(ports_with({"\"0000:3b:00.0\"", "\"3b:00.0\""})),
+            "f.toml:6: port.device: \"0000:3b:00.0\" has a port without vlan already, on line 3: "
+            "give one of the two ports a vlan, or another device");
+  EXPECT_EQ(message(ports_with({"\"af_packet:eth0\"\nvlan = 1", "\"af_xdp:eth0\"\nvlan = 2"})),
+            "f.toml:7: port.device: \"eth0\" is there already, as \"af_packet:eth0\", on line 3: "
+            "give the same device and another vlan, or another interface");
+  EXPECT_EQ(
+      message(ports_with({eth0 + "\nvlan = 0", eth0 + "\nvlan = 4095", eth0 + "\nvlan = \"1\""})),
+      "f.toml:4: port.vlan: 0 is out of range: give 1 to 4094 or leave vlan out if frames "
+      "have no tag\n"
+      "f.toml:8: port.vlan: 4095 is out of range: give 1 to 4094 or leave vlan out if frames "
+      "have no tag\n"
+      "f.toml:12: port.vlan: is a string: give 1 to 4094 or leave vlan out if frames have no "
+      "tag");
+}
+
+TEST(LiveConfig, ThereMayBe254Ports) {
+  std::vector<std::string> ports;
+  for (unsigned vlan = 1; vlan <= 254; ++vlan)
+    ports.push_back("\"af_packet:eth0\"\nvlan = " + std::to_string(vlan));
+  EXPECT_EQ(message(ports_with(ports)), "");
+  ports.insert(ports.end(), 2, "\"null\"");
+  EXPECT_EQ(message(ports_with(ports)), "f.toml:1017: port: is one too many: give at most 254");
+}
+
 TEST(LiveConfig, EverySettingArrives) {
   const auto config = parsed(kTwoPorts + R"(
 [[route]]
@@ -309,18 +362,24 @@ INSTANTIATE_TEST_SUITE_P(
                         "{ address = \"10.0.0.1\", mac = \"02:00:00:00:00:02\" }]"),
                    "port.neighbours.address: \"10.0.0.1\" is there already: leave one out"},
         WrongPorts{PORT("mtu = 20"), "port.mtu: 20 is out of range: give 68 to 9600 bytes"},
+        WrongPorts{PORT("mss = 20"), "port.mss: 20 is out of range: give 88 to 9540 bytes"},
+        WrongPorts{PORT("mss = \"full\""),
+                   "port.mss: \"full\" is no number of bytes: give one, or \"auto\""},
         WrongPorts{
             "port = [{ name = \"x\", device = \"tap:a\" }, { name = \"x\", device = \"tap:b\" }]",
             "port.name: \"x\" is there already, on line 1: give each port its own"},
         WrongPorts{
             "port = [{ name = \"x\", device = \"tap:a\" }, { name = \"y\", device = \"tap:a\" }]",
-            "port.device: \"a\" is there already, on line 1: give each port its own"},
+            "port.device: \"a\" has a port without vlan already, on line 1: give one of the two "
+            "ports a vlan, or another device"},
         WrongPorts{"port = [{ name = \"x\", device = \"tap:a\" }, "
                    "{ name = \"y\", device = \"tap:a,mac=fixed\" }]",
-                   "port.device: \"a\" is there already, on line 1: give each port its own"},
+                   "port.device: \"a\" is there already, as \"tap:a\", on line 1: give the same "
+                   "device and another vlan, or another interface"},
         WrongPorts{"port = [{ name = \"x\", device = \"af_packet:a,x=1\" }, "
                    "{ name = \"y\", device = \"af_xdp:a\" }]",
-                   "port.device: \"a\" is there already, on line 1: give each port its own"}));
+                   "port.device: \"a\" is there already, as \"af_packet:a,x=1\", on line 1: give "
+                   "the same device and another vlan, or another interface"}));
 
 /// Returns a service with that health check.
 std::string with_health(const std::string& health, const std::string& port = "port = 80") {

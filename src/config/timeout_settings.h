@@ -1,4 +1,5 @@
-// The timeouts that a user may set, by name, with the connection states that each applies to.
+// The timeouts that a user may set, by name, with the connection states and protocols that each
+// applies to.
 // docs/configuration.md explains their values.
 #pragma once
 
@@ -15,14 +16,17 @@ namespace millrace {
 struct TimeoutSetting {
   std::string_view name;
   std::uint32_t seconds;  ///< default of the timeout
-  std::uint32_t states;   ///< states with this timeout, a bit each
+  std::uint64_t places;   ///< places in `Timeouts::ms` with this timeout, a bit each
 
+  /// `protocol` is needed for protocols that share the states `other_unreplied` and `other`.
   constexpr TimeoutSetting(std::string_view named, std::uint32_t default_s,
-                           std::initializer_list<ConnectionState> of)
-      : name(named), seconds(default_s), states(0) {
-    for (const ConnectionState state : of) states |= 1U << static_cast<unsigned>(state);
+                           std::initializer_list<ConnectionState> of, std::uint8_t protocol = 0)
+      : name(named), seconds(default_s), places(0) {
+    for (const ConnectionState state : of)
+      places |= std::uint64_t{1} << Timeouts::place(state, protocol);
   }
 };
+static_assert(Timeouts::kCount <= 64);
 
 inline constexpr std::array kTimeoutSettings = [] {
   using enum ConnectionState;
@@ -39,8 +43,22 @@ inline constexpr std::array kTimeoutSettings = [] {
       TimeoutSetting{"udp_unreplied", 120, {udp_unreplied}},
       TimeoutSetting{"udp", 120, {udp}},
       TimeoutSetting{"udp_stream", 300, {udp_stream}},
-      TimeoutSetting{"sctp", 210, {sctp_unreplied, sctp}},
+      TimeoutSetting{"sctp_init", 60, {sctp_cookie_wait, sctp_cookie_sent, sctp_cookie_echoed}},
+      TimeoutSetting{"sctp_established", 210, {sctp_established}},
+      TimeoutSetting{"sctp_shutdown",
+                     60,
+                     {sctp_shutdown_sent, sctp_shutdown_received, sctp_shutdown_ack_sent}},
+      TimeoutSetting{"sctp_closed", 10, {sctp_closed, sctp_aborted}},
+      TimeoutSetting{"sctp_midstream", 60, {sctp_midstream}},
       TimeoutSetting{"icmp", 60, {icmp_unreplied, icmp}},
+      TimeoutSetting{"udplite_unreplied", 120, {other_unreplied}, kProtocolUdpLite},
+      TimeoutSetting{"udplite", 300, {other}, kProtocolUdpLite},
+      TimeoutSetting{"dccp_unreplied", 240, {other_unreplied}, kProtocolDccp},
+      TimeoutSetting{"dccp", 600, {other}, kProtocolDccp},
+      TimeoutSetting{"gre_unreplied", 30, {other_unreplied}, kProtocolGre},
+      TimeoutSetting{"gre", 180, {other}, kProtocolGre},
+      TimeoutSetting{"esp", 600, {other_unreplied, other}, kProtocolEsp},
+      TimeoutSetting{"ah", 600, {other_unreplied, other}, kProtocolAuthentication},
       TimeoutSetting{"other", 600, {other_unreplied, other}},
   };
 }();
@@ -55,8 +73,8 @@ struct TimeoutSeconds {
   Timeouts timeouts() const {
     Timeouts all;
     for (std::size_t i = 0; i < of.size(); ++i) {
-      for (std::size_t state = 0; state < kConnectionStates; ++state) {
-        if ((kTimeoutSettings[i].states >> state & 1) != 0) all.ms[state] = of[i] * 1000;
+      for (std::size_t place = 0; place < Timeouts::kCount; ++place) {
+        if ((kTimeoutSettings[i].places >> place & 1) != 0) all.ms[place] = of[i] * 1000;
       }
     }
     return all;
@@ -66,7 +84,7 @@ struct TimeoutSeconds {
   std::uint32_t longest_without_syn() const {
     std::uint32_t longest = 0;
     for (std::size_t i = 0; i < of.size(); ++i) {
-      const bool of_others = kTimeoutSettings[i].states >> kTcpStates != 0;
+      const bool of_others = kTimeoutSettings[i].places >> kTcpStates != 0;
       if (of_others && of[i] > longest) longest = of[i];
     }
     return longest;

@@ -24,12 +24,12 @@ template <class K>
 void see(RecordHeader<K>& header, Tick now) {
   std::atomic_ref(header.last_seen.ms).store(now.ms, std::memory_order_relaxed);
 }
-/// Changes the tick from `was` to `later`, unless another worker has changed it meanwhile.
+/// Changes the tick from `was` to `is`, unless another worker has changed it meanwhile.
 template <class K>
-void see_later(RecordHeader<K>& header, Tick was, Tick later) {
-  if (was.ms == later.ms) return;
+void see_instead(RecordHeader<K>& header, Tick was, Tick is) {
+  if (was.ms == is.ms) return;
   std::atomic_ref(header.last_seen.ms)
-      .compare_exchange_strong(was.ms, later.ms, std::memory_order_relaxed);
+      .compare_exchange_strong(was.ms, is.ms, std::memory_order_relaxed);
 }
 
 /// Sets the peer. The store releases: a worker that reads this peer (`peer_of`, record.h) sees all

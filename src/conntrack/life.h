@@ -76,9 +76,9 @@ static_assert(sizeof(Standing) == 1);
 
 /// The tracker's data in one entry.
 struct Life {
-  /// TCP: the sequence number that this side sends next, as its packets show; 0 if no packet has
-  /// shown it, or if the replies do not pass here. Other protocols: the tick at which the
-  /// connection began.
+  /// TCP: the sequence number that this side sends next, as its packets show. SCTP: the
+  /// verification tag of this side's packets. Of both: 0 if no packet has shown it, or if the
+  /// replies do not pass here. Other protocols: the tick at which the connection began.
   std::uint32_t mark = 0;
   Standing standing;
   /// In the originator's entry: the number of the worker that opened the connection. In the reply's
@@ -90,6 +90,17 @@ struct Life {
 inline constexpr std::size_t kLifeBytes = 6;
 static_assert(offsetof(Life, owner_or_windows) + 1 == kLifeBytes);
 static_assert(std::atomic_ref<Standing>::is_always_lock_free);
+
+/// A tracker that checks packets has this in each entry behind the `Life`, so that most segments
+/// are judged by their own entry, without a cache miss for the opposite one.
+struct Acknowledged {
+  static constexpr std::size_t kPlace = 8;  ///< bytes from the `Life`
+  /// TCP: the greatest number that this side has acknowledged, as its packets show; 0 if no packet
+  /// has shown it. The opposite side's mark is at least that far, but its entry may not say so yet.
+  std::uint32_t number = 0;
+};
+/// Bytes of a `Life` and an `Acknowledged` in front of a function's state.
+inline constexpr std::size_t kCheckedLifeBytes = Acknowledged::kPlace + sizeof(Acknowledged);
 
 /// A connection's life in a form that the tracker of another worker or process can restore. The
 /// form has no ticks, as these differ between processes.
@@ -108,6 +119,12 @@ inline std::atomic_ref<Standing> standing_of(Life& life) { return std::atomic_re
 inline std::uint32_t load_mark(Life& life) { return mark_of(life).load(std::memory_order_relaxed); }
 inline void store_mark(Life& life, std::uint32_t mark) {
   mark_of(life).store(mark, std::memory_order_relaxed);
+}
+inline std::uint32_t load_number(Acknowledged& of) {
+  return std::atomic_ref(of.number).load(std::memory_order_relaxed);
+}
+inline void store_number(Acknowledged& of, std::uint32_t number) {
+  std::atomic_ref(of.number).store(number, std::memory_order_relaxed);
 }
 inline Windows load_windows(Life& life) {
   return Windows::from_byte(std::atomic_ref(life.owner_or_windows).load(std::memory_order_relaxed));

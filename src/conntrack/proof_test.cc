@@ -62,7 +62,7 @@ class ProofTest : public testing::Test {
   Tracked& owner() { return trackers_[0]; }
   Tracked& other() { return trackers_[1]; }
   Followed packet(Tracked& tracker, Limits& limits) {
-    return tracker.follow(Side::originator, id_, Signal::packet, {}, now_, limits);
+    return tracker.follow(Side::originator, id_, Signal::packet, Segment{}, now_, limits);
   }
   /// Ends the connection, and keeps the proof that is to be given back.
   void end() {

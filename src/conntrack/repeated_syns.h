@@ -1,5 +1,5 @@
-// SYNs that arrived for a live connection, kept because only the reply to a SYN shows whether the
-// replying side accepts a new connection.
+// SYNs and INITs that arrived for a live connection, kept because only the answer shows whether the
+// opposite side accepts a new connection.
 #pragma once
 
 #include <array>
@@ -13,14 +13,17 @@
 
 namespace millrace {
 
-/// Keeps the latest such SYN of up to 4096 connections. A SYN may replace the SYN of another
-/// connection; if that other connection is then reopened, the tracker does not notice. Thread rule:
-/// any thread.
+/// Keeps the latest such SYN of up to 4096 connections; of an SCTP association, the latest INIT, or
+/// INIT ACK that answers it. A SYN may replace the SYN of another connection; if that other
+/// connection is then reopened, the tracker does not notice. Thread rule: any thread.
 class RepeatedSyns {
  public:
   struct Syn {
-    std::uint32_t next;         ///< the sequence number after the SYN
-    std::uint8_t window_scale;  ///< encoded as in `Segment`
+    /// The sequence number after the SYN; of an INIT or INIT ACK the initiate tag.
+    std::uint32_t next;
+    /// Encoded as in `Segment`; of an INIT or INIT ACK a step of the handshake, below 16
+    /// (tracker_associations.h).
+    std::uint8_t window_scale;
   };
 
   RepeatedSyns() : slots_(std::make_unique<Slots>()) {

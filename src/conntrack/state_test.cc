@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <map>
 #include <sstream>
 #include <string>
@@ -14,9 +16,25 @@ namespace millrace {
 namespace {
 
 const std::map<std::string, Signal, std::less<>> kSignalNames{
-    {"SYN", Signal::syn},      {"SYN-ACK", Signal::syn_ack}, {"FIN", Signal::fin},
-    {"ACK", Signal::ack},      {"RST", Signal::rst},         {"NULL", Signal::nothing},
-    {"packet", Signal::packet}};
+    {"SYN", Signal::syn},
+    {"SYN-ACK", Signal::syn_ack},
+    {"FIN", Signal::fin},
+    {"ACK", Signal::ack},
+    {"RST", Signal::rst},
+    {"NULL", Signal::nothing},
+    {"packet", Signal::packet},
+    {"INIT", Signal::sctp_init},
+    {"INIT-ACK", Signal::sctp_init_ack},
+    {"COOKIE-ECHO", Signal::sctp_cookie_echo},
+    {"COOKIE-ACK", Signal::sctp_cookie_ack},
+    {"DATA", Signal::sctp_data},
+    {"HEARTBEAT", Signal::sctp_heartbeat},
+    {"SHUTDOWN", Signal::sctp_shutdown},
+    {"SHUTDOWN-ACK", Signal::sctp_shutdown_ack},
+    {"SHUTDOWN-COMPLETE", Signal::sctp_shutdown_complete},
+    {"ABORT", Signal::sctp_abort},
+    {"RESTART", Signal::sctp_restart},
+    {"ERROR", Signal::sctp_nothing}};
 const std::map<std::string, Direction, std::less<>> kDirectionNames{
     {"client", Direction::originator}, {"server", Direction::reply}, {"seen", Direction::only}};
 
@@ -149,10 +167,137 @@ TEST(State, MidstreamProvesRealByAReply) {
     client SYN     syn_sent)");
 }
 
+TEST(State, AnAssociationFromInitToShutdown) {  // RFC 9260, 5.1 and 9.2
+  play(R"(
+    client INIT              sctp_cookie_wait
+    client INIT              sctp_cookie_wait
+    server INIT-ACK          sctp_cookie_sent
+    client COOKIE-ECHO       sctp_cookie_echoed
+    client COOKIE-ECHO       sctp_cookie_echoed
+    client DATA              sctp_cookie_echoed
+    server COOKIE-ACK        sctp_established
+    client DATA              sctp_established
+    server DATA              sctp_established
+    server HEARTBEAT         sctp_established
+    client INIT              sctp_established
+    client SHUTDOWN-ACK      sctp_established
+    client SHUTDOWN-COMPLETE sctp_established
+    client SHUTDOWN          sctp_shutdown_sent
+    server DATA              sctp_shutdown_sent
+    client SHUTDOWN-ACK      sctp_shutdown_sent
+    client SHUTDOWN-COMPLETE sctp_shutdown_sent
+    server SHUTDOWN-ACK      sctp_shutdown_ack_sent
+    server SHUTDOWN-ACK      sctp_shutdown_ack_sent
+    client SHUTDOWN-COMPLETE sctp_closed
+    client DATA              sctp_closed
+    server ABORT             sctp_closed
+    server INIT              sctp_closed
+    client INIT              another)",
+       kProtocolSctp);
+}
+
+TEST(State, TheServerMayEndAnAssociation) {
+  play(R"(
+    client INIT              sctp_cookie_wait
+    server INIT-ACK          sctp_cookie_sent
+    client COOKIE-ECHO       sctp_cookie_echoed
+    server COOKIE-ACK        sctp_established
+    server SHUTDOWN          sctp_shutdown_received
+    server SHUTDOWN-ACK      sctp_shutdown_received
+    client SHUTDOWN-ACK      sctp_shutdown_ack_sent
+    server SHUTDOWN-COMPLETE sctp_closed)",
+       kProtocolSctp);
+}
+
+TEST(State, BothMayBeginAnAssociationAtOnce) {  // RFC 9260, 5.2.1
+  play(R"(
+    client INIT              sctp_cookie_wait
+    server INIT              sctp_cookie_wait
+    client INIT-ACK          sctp_cookie_wait
+    server INIT-ACK          sctp_cookie_sent
+    server COOKIE-ECHO       sctp_cookie_echoed
+    client COOKIE-ACK        sctp_established
+    client COOKIE-ECHO       sctp_established)",
+       kProtocolSctp);
+}
+
+TEST(State, AnAbortEndsAnAssociation) {
+  play(R"(
+    client INIT              sctp_cookie_wait
+    server ABORT             sctp_aborted
+    server INIT-ACK          sctp_aborted
+    client INIT              another)",
+       kProtocolSctp);
+  play(R"(
+    client INIT              sctp_cookie_wait
+    server INIT-ACK          sctp_cookie_sent
+    client COOKIE-ECHO       sctp_cookie_echoed
+    server COOKIE-ACK        sctp_established
+    client SHUTDOWN          sctp_shutdown_sent
+    client ABORT             sctp_aborted
+    client RESTART           sctp_cookie_echoed
+    server COOKIE-ACK        sctp_established)",
+       kProtocolSctp);
+}
+
+TEST(State, AnAssociationMayBeMetMidstream) {
+  for (const char* const first : {"DATA", "HEARTBEAT", "COOKIE-ECHO"}) {
+    play("client " + std::string(first) + R"( sctp_midstream
+    client DATA              sctp_midstream
+    client SHUTDOWN          sctp_midstream
+    server INIT-ACK          sctp_midstream
+    server HEARTBEAT         sctp_established)",
+         kProtocolSctp);
+  }
+  play(R"(
+    client HEARTBEAT         sctp_midstream
+    client INIT              sctp_cookie_wait
+    server DATA              sctp_established)",
+       kProtocolSctp);
+  play(R"(
+    client ERROR             none
+    server SHUTDOWN          sctp_shutdown_received
+    client SHUTDOWN-ACK      sctp_shutdown_ack_sent)",
+       kProtocolSctp);
+}
+
+TEST(State, OneDirectionOfAnAssociationShowsItselfByItsProgress) {
+  play(R"(
+    seen INIT              sctp_cookie_wait
+    seen COOKIE-ECHO       sctp_cookie_echoed
+    seen DATA              sctp_established
+    seen ABORT             sctp_aborted
+    seen DATA              sctp_established
+    seen SHUTDOWN          sctp_shutdown_sent
+    seen SHUTDOWN-COMPLETE sctp_closed
+    seen INIT              another)",
+       kProtocolSctp);
+  play(R"(
+    seen INIT-ACK          sctp_cookie_sent
+    seen COOKIE-ACK        sctp_established
+    seen SHUTDOWN-ACK      sctp_shutdown_ack_sent)",
+       kProtocolSctp);
+}
+
+TEST(State, OnlyABeginningBeginsStrictly) {
+  for (std::size_t at = 0; at < kSignals; ++at) {
+    const auto signal = static_cast<Signal>(at);
+    const bool is_first =
+        signal == Signal::syn || signal == Signal::sctp_init || signal == Signal::packet;
+    EXPECT_EQ(begins_strictly(signal), is_first) << at;
+    EXPECT_EQ(begins_handshake(signal), is_first && signal != Signal::packet) << at;
+    EXPECT_EQ(is_tcp(signal) + is_sctp(signal) + (signal >= Signal::packet), 1) << at;
+    EXPECT_EQ(begins_loosely(signal), begins(signal, Direction::originator)) << at;
+  }
+}
+
 TEST(State, WhatEndsOrAnswersBeginsNothing) {
-  for (const Signal signal : {Signal::rst, Signal::fin, Signal::nothing, Signal::syn_ack})
+  using enum Signal;
+  for (const Signal signal : {rst, fin, nothing, syn_ack, sctp_abort, sctp_shutdown_ack,
+                              sctp_shutdown_complete, sctp_init_ack, sctp_cookie_ack, sctp_nothing})
     EXPECT_FALSE(begins(signal, Direction::originator));
-  for (const Signal signal : {Signal::rst, Signal::syn, Signal::nothing, Signal::syn_ack})
+  for (const Signal signal : {rst, syn, nothing, syn_ack, sctp_abort, sctp_init, sctp_init_ack,
+                              sctp_shutdown_complete, sctp_nothing})
     EXPECT_FALSE(begins(signal, Direction::reply));
   for (const Signal signal : {Signal::rst, Signal::fin, Signal::nothing})
     EXPECT_FALSE(begins(signal, Direction::only));
@@ -186,17 +331,26 @@ TEST(State, WhatProvesAConnectionIsNoGuess) {
   EXPECT_FALSE(proves(syn_sent, originator, closed));
   EXPECT_FALSE(proves(midstream, reply, closed));
   EXPECT_FALSE(proves(fin_wait, originator, fin_wait));
+  EXPECT_TRUE(proves(sctp_cookie_sent, originator, sctp_cookie_echoed));
+  EXPECT_TRUE(proves(sctp_midstream, reply, sctp_established));
+  EXPECT_FALSE(proves(sctp_cookie_wait, reply, sctp_cookie_sent));
+  EXPECT_FALSE(proves(sctp_cookie_wait, reply, sctp_aborted));
 }
 
 TEST(State, WhatBothHaveEndedIsNotInUse) {
   using enum ConnectionState;
   for (const Direction from : {Direction::originator, Direction::reply, Direction::only}) {
-    for (const ConnectionState state : {established, close_wait, last_ack, closed, udp_stream})
+    for (const ConnectionState state : {established, close_wait, last_ack, closed, udp_stream,
+                                        sctp_cookie_echoed, sctp_shutdown_received, sctp_aborted})
       EXPECT_TRUE(is_in_use(state, from)) << to_string(state);
-    for (const ConnectionState state : {none, syn_received, midstream, time_wait, udp_unreplied})
+    for (const ConnectionState state :
+         {none, syn_received, midstream, time_wait, udp_unreplied, sctp_cookie_sent, sctp_midstream,
+          sctp_shutdown_ack_sent, sctp_closed})
       EXPECT_FALSE(is_in_use(state, from)) << to_string(state);
   }
   EXPECT_TRUE(is_in_use(fin_wait, Direction::originator));
+  EXPECT_TRUE(is_in_use(sctp_shutdown_sent, Direction::originator));
+  EXPECT_FALSE(is_in_use(sctp_shutdown_sent, Direction::only));
   EXPECT_FALSE(is_in_use(fin_wait, Direction::only)) << "the replying side's FIN passes elsewhere";
 }
 
@@ -223,6 +377,30 @@ TEST(State, WhatGoesOnIsMissedMost) {
   EXPECT_LT(rank(udp_unreplied, false), rank(udp, true));
   EXPECT_LT(rank(udp, true), rank(udp_stream, true));
   EXPECT_EQ(rank(established, true), 3U);
+  EXPECT_EQ(rank(sctp_established, true), 3U);
+  EXPECT_LT(rank(sctp_shutdown_sent, true), rank(sctp_established, true));
+  EXPECT_EQ(rank(sctp_aborted, true), 0U);
+}
+
+TEST(State, AnAnswerIsOneOfTheReplyingSide) {
+  using enum ConnectionState;
+  for (const ConnectionState state :
+       {none, syn_sent, sctp_cookie_wait, udp_unreplied, icmp_unreplied, other_unreplied})
+    EXPECT_FALSE(is_answered(state)) << to_string(state);
+  for (const ConnectionState state : {syn_sent2, syn_received, midstream, closed, sctp_cookie_sent,
+                                      sctp_midstream, sctp_aborted, udp, other})
+    EXPECT_TRUE(is_answered(state)) << to_string(state);
+}
+
+TEST(State, EachStateIsOfOneProtocol) {
+  constexpr std::array<std::uint8_t, 5> kProtocols{kProtocolTcp, kProtocolSctp, kProtocolUdp,
+                                                   kProtocolIcmp, kProtocolGre};
+  for (std::size_t at = 1; at < kConnectionStates; ++at) {
+    const auto is_its = [at](std::uint8_t of) {
+      return is_of(static_cast<ConnectionState>(at), of);
+    };
+    EXPECT_EQ(std::ranges::count_if(kProtocols, is_its), 1) << kConnectionStateNames[at];
+  }
 }
 
 TEST(State, OneDirectionShowsItselfByItsProgress) {
@@ -266,10 +444,6 @@ TEST(State, OtherProtocolsAreUnrepliedOrReplied) {
     client packet icmp 9000)",
        kProtocolIcmpV6);
   play(R"(
-    client packet sctp_unreplied
-    server packet sctp)",
-       kProtocolSctp);
-  play(R"(
     client packet other_unreplied
     server packet other)",
        47);
@@ -280,11 +454,10 @@ TEST(State, WhatLastsIsNotChangedByAnyPacket) {
     const auto state = static_cast<ConnectionState>(at);
     for (const Direction direction : {Direction::originator, Direction::reply, Direction::only}) {
       for (const auto& [name, signal] : kSignalNames) {
-        const bool is_of_tcp = at < kTcpStates;
-        if (at != 0 && is_of_tcp != is_tcp(signal)) continue;
+        if (!detail::may_meet(state, signal)) continue;
         for (const std::uint32_t age_ms : {0U, kStreamAfterMs - 1, kStreamAfterMs, UINT32_MAX}) {
           bool changes = false;
-          for (const std::uint8_t protocol : {kProtocolTcp, kProtocolUdp, kProtocolSctp})
+          for (const std::uint8_t protocol : {kProtocolTcp, kProtocolUdp, kProtocolGre})
             changes |= next_state(state, direction, signal, protocol, age_ms) != state;
           EXPECT_EQ(lasts(state, direction, signal, age_ms), !changes)
               << to_string(state) << ' ' << name << ' ' << age_ms;
@@ -299,7 +472,7 @@ TEST(State, WhatLastsIsNotChangedByAnyPacket) {
 TEST(State, AReplyFollowedTwiceIsFollowedOnce) {
   for (std::size_t at = 0; at < kConnectionStates; ++at) {
     for (const auto& [name, signal] : kSignalNames) {
-      if (at != 0 && (at < kTcpStates) != is_tcp(signal)) continue;
+      if (!detail::may_meet(static_cast<ConnectionState>(at), signal)) continue;
       const auto once =
           next_state(static_cast<ConnectionState>(at), Direction::reply, signal, kProtocolUdp, 0);
       EXPECT_EQ(next_state(once, Direction::reply, signal, kProtocolUdp, 0), once)
@@ -308,15 +481,16 @@ TEST(State, AReplyFollowedTwiceIsFollowedOnce) {
   }
 }
 
-TEST(State, EveryStepOfTheTableIsToAState) {
-  for (std::size_t state = 0; state < kTcpStates; ++state) {
+TEST(State, EveryStepOfTheTablesIsToAState) {
+  for (std::size_t at = 0; at < kConnectionStates; ++at) {
+    const auto state = static_cast<ConnectionState>(at);
     for (const Direction direction : {Direction::originator, Direction::reply, Direction::only}) {
       for (const auto& [name, signal] : kSignalNames) {
-        if (signal == Signal::packet) continue;
-        const auto next =
-            next_state(static_cast<ConnectionState>(state), direction, signal, kProtocolTcp, 0);
-        EXPECT_TRUE(next == kAnew || static_cast<std::size_t>(next) < kTcpStates);
-        EXPECT_TRUE(state == 0 || next != ConnectionState::none) << name;
+        if (signal == Signal::packet || !detail::may_meet(state, signal)) continue;
+        const std::uint8_t protocol = is_sctp(signal) ? kProtocolSctp : kProtocolTcp;
+        const auto next = next_state(state, direction, signal, protocol, 0);
+        EXPECT_TRUE(next == kAnew || is_of(next, protocol)) << name;
+        EXPECT_TRUE(at == 0 || next != ConnectionState::none) << name;
       }
     }
   }

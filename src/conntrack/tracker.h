@@ -17,8 +17,8 @@
 // guard: `reading()` for lookups, `writing()` from an `open` to its `confirm` or `abandon`, and for
 // `close` and `sweep`.
 //
-// A tracker that follows packets keeps a state for each connection; the state decides the timeout
-// (state.h); other trackers have one timeout for all. If connections may move to another worker's
+// A tracker that follows packets keeps a state for each connection; state and protocol decide the
+// timeout; other trackers have one timeout for all. If connections may move to another worker's
 // tracker, the tracker keeps a list of the connections of each shard.
 //
 // No other worker sees a connection before `confirm`. The guards ensure that. If several workers
@@ -152,13 +152,19 @@ class Tracker {
                      std::span<ConnId> ids, Stragglers stragglers = {},
                      Side side = Side::originator) {
     return look_up(side, keys, hashes, now, ids, stragglers,
-                   [now](auto& header) { see(header, now); });
+                   [now](std::size_t, auto& header) { see(header, now); });
   }
+
+  /// Does what `find` does, for packets that `follow` is to check.
+  /// Sets `seen_before[i]` to the tick that the entry had; without an entry, to `now`.
+  std::uint64_t find_to_check(std::span<const K> keys, std::span<const Hash> hashes, Tick now,
+                              std::span<ConnId> ids, std::span<Tick> seen_before,
+                              Stragglers stragglers = {});
 
   /// Finds the entries of a burst as `find` does, but does not mark them as seen at `now`.
   std::uint64_t peek(std::span<const K> keys, std::span<const Hash> hashes, Tick now,
                      std::span<ConnId> ids, Stragglers stragglers = {}) const {
-    return look_up(Side::originator, keys, hashes, now, ids, stragglers, [](auto&) {});
+    return look_up(Side::originator, keys, hashes, now, ids, stragglers, [](std::size_t, auto&) {});
   }
 
   /// Returns the connection of that key, of either side if the tracker follows packets, or none.
@@ -252,25 +258,18 @@ class Tracker {
     return peer_of(originators().header(id)) == ConnId::none ? Direction::only
                                                              : Direction::originator;
   }
-  /// True if a SYN of the originator begins a new connection in place of this one.
-  bool begins_anew(ConnId id) const {
-    return next_state(state_of(Side::originator, id), direction(Side::originator, id), Signal::syn,
-                      kProtocolTcp, 0) == kAnew;
-  }
+  /// True if a SYN or INIT of the originator begins a new connection in place of this one.
+  bool begins_anew(ConnId id, Signal signal) const;
   /// True if a packet that matches that side's entry may change more than `last_seen`, so that
   /// `follow` must be called.
-  bool concerns(Side side, ConnId id, Signal signal, Tick now) const {
-    const Direction from = direction(side, id);
-    if (is_tcp(signal) && from != Direction::only) return true;  // may move a mark
-    Life& own = life(table_of(side).records(), id);
-    return !lasts(load_state(own), from, signal, age_ms(own, now));
-  }
+  bool concerns(Side side, ConnId id, Signal signal, Tick now) const;
   /// Returns the mark (life.h) of the opposite side of a TCP connection, or 0 if there is none.
   std::uint32_t mark_of_other(Side side, ConnId id) const;
   enum class Followed : std::uint8_t {
     passed,
-    reset_ignored,  ///< a RST out of sequence, which changes nothing (RFC 5961, 3.2)
+    reset_ignored,  ///< a RST out of sequence (RFC 5961, 3.2), or an ABORT with a wrong tag
     not_proved,     ///< a limit forbids the proof: nothing has changed
+    invalid,        ///< with `TrackerConfig::checks`: not of this connection; nothing has changed
   };
   /// Advances the state of a connection by a packet that matches that side's entry. `segment` is
   /// read only for TCP connections with a reply's entry. Before a packet proves the connection,
@@ -280,6 +279,16 @@ class Tracker {
   template <class Limits>
   Followed follow(Side side, ConnId id, Signal signal, const Segment& segment, Tick now,
                   Limits& limits);
+  /// Does what `follow` does for most ACKs of a tracker that checks packets, with their own entry
+  /// only: for an ACK that changes no state, continues at its sender's mark or ends less than
+  /// `kReach` before it, and acknowledges less than 64 KiB, which any window allows, beyond what
+  /// its sender has acknowledged. Returns false, and does nothing, for other ACKs. Of each
+  /// `kSettlingBytes`, at least one ACK is such another one.
+  bool follow_alone(Side side, ConnId id, const Segment& ack) const;
+
+  /// Advances the state of an SCTP association in the same way.
+  template <class Limits>
+  Followed follow(Side side, ConnId id, Signal signal, const Tags& tags, Tick now, Limits& limits);
   /// @}
 
   /// @name Moving connections to another worker or process
@@ -347,6 +356,7 @@ class Tracker {
   Tracker(const TrackerConfig& config, std::uint8_t worker, std::shared_ptr<Shared> shared,
           Reclaiming reclaiming, std::unique_ptr<Ageing> ageing, std::optional<Rings> shards)
       : follows_(config.follows),
+        checks_(config.checks),
         evicts_(config.evicts),
         worker_(worker),
         capacity_(config.capacity),
@@ -387,41 +397,40 @@ class Tracker {
   static Life& life(const Records<K>& records, ConnId id) {
     return *reinterpret_cast<Life*>(records.state(id));
   }
-  /// Returns the age in ms, 0 at least: another worker's tick may be later than `now`. Not for TCP.
+  static Acknowledged& acknowledged_by(const Records<K>& records, ConnId id) {
+    return *reinterpret_cast<Acknowledged*>(records.state(id) + Acknowledged::kPlace);
+  }
+  /// Returns the age in ms, 0 at least: another worker's tick may be later than `now`. Only for
+  /// protocols without a handshake.
   static std::uint32_t age_ms(Life& of, Tick now) {
     return static_cast<std::uint32_t>(std::max(now - Tick{load_mark(of)}, 0));
   }
-  void begin_life(const Records<K>& records, ConnId id, Standing standing, Tick now) const {
-    Life& of = life(records, id);
-    store_standing(of, standing);
-    store_mark(of, records.header(id).key.protocol == kProtocolTcp ? 0 : now.ms);
-    store_windows(of, {});
-  }
+  void begin_life(const Records<K>& records, ConnId id, Standing standing, Tick now) const;
   template <class Limits>
   bool change(Side side, ConnId id, Direction direction, Signal signal, Tick now, Limits& limits);
   bool is_in_sequence(Side side, ConnId id, Signal signal, const Segment& segment) const;
   bool is_expected(Side side, ConnId id, const Segment& segment) const;
   bool continues(Side side, ConnId id, const Segment& segment) const;
+  bool is_plausible(Side side, ConnId id, std::uint32_t gap, const Segment& segment) const;
+  bool is_within_windows(Side side, ConnId id, Signal signal, const Segment& segment) const;
+  void settle(Side side, ConnId id) const;
   void advance(Side side, ConnId id, Signal signal, const Segment& segment) const;
+  void raise_other(Side side, ConnId id, const Segment& segment) const;
   bool reopens(ConnId reply, const Segment& segment) const;
   void begin_sequence(Side side, ConnId id, Signal signal, const Segment& segment) const;
+  bool is_of_association(Side side, ConnId id, Signal signal, const Tags& tags) const;
+  bool is_tagged(Side side, ConnId id, Signal signal, const Tags& tags) const;
+  bool restarts(Side side, ConnId id, const Tags& tags) const;
+  void learn(Side side, ConnId id, Signal signal, const Tags& tags, ConnectionState was) const;
 
   /// Returns the timeout of a state; for `none`, except of TCP, that of the state that follows.
-  std::uint32_t timeout(ConnectionState state, std::uint8_t protocol) const {
-    if (follows_ && state == ConnectionState::none && protocol != kProtocolTcp)
-      state = next_state(state, Direction::originator, Signal::packet, protocol, 0);
-    return timeouts_[state];
-  }
+  std::uint32_t timeout(ConnectionState state, std::uint8_t protocol) const;
   std::uint32_t timeout_of(Side side, ConnId id) const {
     return timeout(state_of(side, id), table_of(side).records().header(id).key.protocol);
   }
   /// Returns when ageing must read the deadline again: within `kLookAgainMs` if tables are shared
   /// and packets followed: another worker that brings the deadline forward cannot tell this ageing.
-  Tick capped(Tick now, Tick deadline) const {
-    if constexpr (!Guarding::kShared) return deadline;
-    const Tick cap = now + kLookAgainMs;
-    return follows_ && deadline - cap > 0 ? cap : deadline;
-  }
+  Tick capped(Tick now, Tick deadline) const;
   void prefetch_reply(ConnId id) const {
     const ConnId reply = originators().header(id).peer;
     if (reply != ConnId::none) replies().prefetch(reply);
@@ -433,18 +442,6 @@ class Tracker {
 
   /// True if the connection of that side's entry is past its deadline.
   bool has_expired(Side side, ConnId id, Tick now) const;
-
-  /// Copies of a connection's entries: each is a `Life`, then the function's state.
-  struct Copied {
-    const K& key;
-    const std::byte* entry;
-    const K* reply_key;  // null: there is no reply's entry
-    const std::byte* reply_entry;
-    Tick seen;
-  };
-  template <class Closed>
-  ConnId place(const Copied& connection, Tick now, unsigned shard, Newcomer newcomer,
-               Closed&& closed);
 
   Hash hash_of(Side side, ConnId id) const {
     return hasher()(table_of(side).records().header(id).key);
@@ -471,6 +468,7 @@ class Tracker {
   }
 
   bool follows_;
+  bool checks_;
   bool evicts_;
   std::uint8_t worker_;
   std::size_t capacity_;
@@ -492,6 +490,7 @@ class Tracker {
 
 }  // namespace millrace
 
+#include "conntrack/tracker_associations.h"
 #include "conntrack/tracker_ending.h"
 #include "conntrack/tracker_finding.h"
 #include "conntrack/tracker_following.h"

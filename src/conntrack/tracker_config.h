@@ -10,17 +10,35 @@
 #include "conntrack/ageing/ageing.h"
 #include "conntrack/life.h"
 #include "conntrack/state.h"
+#include "core/protocol.h"
 #include "millrace/hash.h"
 #include "millrace/memory.h"
 
 namespace millrace {
 
-/// Idle time in ms after which a connection ends, for each state.
-struct Timeouts {
-  std::array<std::uint32_t, kConnectionStates> ms{};
+/// Protocols whose connections are `other_unreplied` or `other`, but have timeouts of their own.
+inline constexpr std::array kProtocolsWithTimeouts{kProtocolUdpLite, kProtocolDccp, kProtocolGre,
+                                                   kProtocolEsp, kProtocolAuthentication};
 
-  std::uint32_t operator[](ConnectionState state) const {
-    return ms[static_cast<std::size_t>(state)];
+/// Idle time in ms after which a connection ends, for each state and, in the states
+/// `other_unreplied` and `other`, for each protocol in `kProtocolsWithTimeouts` besides.
+struct Timeouts {
+  static constexpr std::size_t kCount = kConnectionStates + 2 * kProtocolsWithTimeouts.size();
+  std::array<std::uint32_t, kCount> ms{};
+
+  /// Returns the place in `ms` of a state of a protocol.
+  static constexpr std::size_t place(ConnectionState state, std::uint8_t protocol) {
+    auto at = static_cast<std::size_t>(state);
+    if (state < ConnectionState::other_unreplied) [[likely]]
+      return at;
+    for (const std::uint8_t other : kProtocolsWithTimeouts) {
+      at += 2;
+      if (other == protocol) return at;
+    }
+    return static_cast<std::size_t>(state);
+  }
+  std::uint32_t of(ConnectionState state, std::uint8_t protocol) const {
+    return ms[place(state, protocol)];
   }
 
   std::int32_t least() const { return static_cast<std::int32_t>(std::ranges::min(ms)); }
@@ -39,7 +57,8 @@ struct TrackerConfig {
   /// Returns the offset of the function's state in a record's state. If the tracker follows
   /// packets, its `Life` comes first.
   std::size_t state_offset() const {
-    return follows ? (kLifeBytes + state_alignment - 1) / state_alignment * state_alignment : 0;
+    const std::size_t own = checks ? kCheckedLifeBytes : kLifeBytes;
+    return follows ? (own + state_alignment - 1) / state_alignment * state_alignment : 0;
   }
 
   std::size_t capacity = 0;  ///< connections that the tables promise to hold
@@ -51,6 +70,9 @@ struct TrackerConfig {
   std::size_t state_alignment = 2;  ///< alignment of both states, if `follows`: 1, 2, 4 or 8
   /// True: the line calls `follow`. False: every connection has the timeout of the state `none`.
   bool follows = false;
+  /// True: `follow` finds packets that cannot be of their connection, if the tracker follows
+  /// packets and has replies' entries.
+  bool checks = false;
   Timeouts timeouts;
   MakeAgeing* ageing = nullptr;
   std::uint32_t interval_ms = 10;  ///< resolution of deadlines, 1 to 1000

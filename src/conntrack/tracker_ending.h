@@ -52,8 +52,8 @@ Tick Tracker<TableOf, GuardsType, K>::latest_seen(ConnId id) const {
   auto& reply = replies().header(peer);
   const Tick back = seen(reply);
   const Tick latest = back - there > 0 ? back : there;
-  see_later(header, there, latest);
-  see_later(reply, back, latest);
+  see_instead(header, there, latest);
+  see_instead(reply, back, latest);
   return latest;
 }
 
@@ -106,6 +106,23 @@ void Tracker<TableOf, GuardsType, K>::leave_life(ConnId id) {
   if (!follows_) return;
   const Standing last = mark_ended<Guarding::kShared>(life(originators(), id));
   count_unproved(id, last.proof() == Proof::none ? -1 : 0);
+}
+
+template <template <class> class TableOf, Guards GuardsType, class K>
+  requires ConnectionTable<TableOf<K>, K>
+inline std::uint32_t Tracker<TableOf, GuardsType, K>::timeout(ConnectionState state,
+                                                              std::uint8_t protocol) const {
+  if (follows_ && state == ConnectionState::none && protocol != kProtocolTcp)
+    state = next_state(state, Direction::originator, Signal::packet, protocol, 0);
+  return timeouts_.of(state, protocol);
+}
+
+template <template <class> class TableOf, Guards GuardsType, class K>
+  requires ConnectionTable<TableOf<K>, K>
+inline Tick Tracker<TableOf, GuardsType, K>::capped(Tick now, Tick deadline) const {
+  if constexpr (!Guarding::kShared) return deadline;
+  const Tick cap = now + kLookAgainMs;
+  return follows_ && deadline - cap > 0 ? cap : deadline;
 }
 
 }  // namespace millrace

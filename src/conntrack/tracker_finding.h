@@ -31,13 +31,28 @@ std::uint64_t Tracker<TableOf, GuardsType, K>::look_up(Side side, std::span<cons
       ids[i] = ConnId::none;
       continue;
     }
-    found(header);
+    found(i, header);
     if (follows_) {
       const bool is_reply = load_standing(life(table.records(), ids[i])).is_of_reply();
       of_replies |= std::uint64_t{is_reply} << i;
     }
   }
   return of_replies;
+}
+
+template <template <class> class TableOf, Guards GuardsType, class K>
+  requires ConnectionTable<TableOf<K>, K>
+std::uint64_t Tracker<TableOf, GuardsType, K>::find_to_check(std::span<const K> keys,
+                                                             std::span<const Hash> hashes, Tick now,
+                                                             std::span<ConnId> ids,
+                                                             std::span<Tick> seen_before,
+                                                             Stragglers stragglers) {
+  std::ranges::fill(seen_before, now);
+  return look_up(Side::originator, keys, hashes, now, ids, stragglers,
+                 [&](std::size_t i, auto& header) {
+                   seen_before[i] = seen(header);
+                   see(header, now);
+                 });
 }
 
 template <template <class> class TableOf, Guards GuardsType, class K>

@@ -15,39 +15,12 @@ namespace millrace {
 
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
-template <class Closed>
-ConnId Tracker<TableOf, GuardsType, K>::place(const Copied& connection, Tick now, unsigned shard,
-                                              Newcomer newcomer, Closed&& closed) {
-  const Insertion in = open(connection.key, hasher()(connection.key), now, closed, newcomer);
-  if (in.outcome != Insertion::Outcome::inserted) return ConnId::none;
-  std::memcpy(originators().state(in.id), connection.entry, own_bytes_ + state_bytes_);
-  ConnId reply = ConnId::none;
-  if (connection.reply_key != nullptr) {
-    const Insertion linked =
-        link(*connection.reply_key, now, {connection.reply_entry + own_bytes_, reply_state_bytes_},
-             closed, newcomer);
-    if (linked.outcome != Insertion::Outcome::inserted) {
-      abandon(in.id);
-      return ConnId::none;
-    }
-    reply = linked.id;
-    see(replies().header(reply), connection.seen);
-    std::memcpy(replies().state(reply), connection.reply_entry, own_bytes_);
-  }
-  // Sets this tick last: an entry with an old tick could be evicted by the insertion of its own
-  // reply's entry.
-  see(originators().header(in.id), connection.seen);
-  confirm(in.id, reply, shard);
-  return in.id;
-}
-
-template <template <class> class TableOf, Guards GuardsType, class K>
-  requires ConnectionTable<TableOf<K>, K>
 LifeImage Tracker<TableOf, GuardsType, K>::image(ConnId id, Tick now) const {
   const auto& header = originators().header(id);
   Life& own = life(originators(), id);
+  if (checks_ && header.key.protocol == kProtocolTcp) settle(Side::originator, id);
   const auto mark = [&](Life& of) {
-    return header.key.protocol == kProtocolTcp ? load_mark(of) : age_ms(of, now);
+    return has_handshake(header.key.protocol) ? load_mark(of) : age_ms(of, now);
   };
   const ConnId reply = peer_of(header);
   const std::int32_t idle = now - latest_seen(id);
@@ -63,7 +36,7 @@ template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 bool Tracker<TableOf, GuardsType, K>::tells_alone(ConnId id, Tick now) const {
   const auto& header = originators().header(id);
-  return header.key.protocol != kProtocolTcp && now - seen(header) < kBusyMs;
+  return !has_handshake(header.key.protocol) && now - seen(header) < kBusyMs;
 }
 
 template <template <class> class TableOf, Guards GuardsType, class K>
@@ -120,9 +93,10 @@ std::uint32_t Tracker<TableOf, GuardsType, K>::fingerprint(ConnId id, Tick now) 
   // Other workers may be writing the state.
   for (std::byte& one : std::span(states(Side::originator)[id], state_bytes_))
     mix(std::to_integer<std::uint64_t>(std::atomic_ref(one).load(std::memory_order_relaxed)));
-  // Marks of protocols other than TCP are the ticks at which connections began, and do not change.
+  // Marks of protocols without a handshake are the ticks at which connections began, and do not
+  // change.
   if (const ConnId reply = peer_of(header);
-      reply != ConnId::none && header.key.protocol == kProtocolTcp)
+      reply != ConnId::none && has_handshake(header.key.protocol))
     mix_mark(life(replies(), reply));
   return std::max(static_cast<std::uint32_t>(sum), 1U);
 }
@@ -133,29 +107,38 @@ template <class Closed>
 ConnId Tracker<TableOf, GuardsType, K>::restore(const Restoring& connection, const LifeImage& image,
                                                 Tick now, unsigned shard, Newcomer newcomer,
                                                 Closed&& closed) {
-  const bool is_tcp = connection.key.protocol == kProtocolTcp;
-  // A `Life` and a function's state, as in a record.
-  using Entry = std::array<std::byte, 8 + TrackerConfig::kStateMax>;
-  const auto entry = [&](std::uint32_t mark, Standing standing, Windows windows,
-                         std::span<const std::byte> state) {
-    const Life life{.mark = is_tcp ? mark : now.ms - mark,
-                    .standing = standing,
-                    .owner_or_windows = windows.byte()};
-    Entry made{};
-    std::memcpy(made.data(), &life, kLifeBytes);
-    std::ranges::copy(state, made.begin() + static_cast<std::ptrdiff_t>(own_bytes_));
-    return made;
+  const Insertion in = open(connection.key, hasher()(connection.key), now, closed, newcomer);
+  if (in.outcome != Insertion::Outcome::inserted) return ConnId::none;
+  const Tick last{now.ms - image.idle_ms};
+  const bool has_marks = has_handshake(connection.key.protocol);
+  const auto set = [&](const Records<K>& records, ConnId id, std::uint32_t mark,
+                       std::uint32_t opposite, Standing standing, Windows windows) {
+    Life& of = life(records, id);
+    store_mark(of, has_marks ? mark : now.ms - mark);
+    store_standing(of, standing);
+    store_windows(of, windows);
+    if (checks_) store_number(acknowledged_by(records, id), opposite);
   };
-  const Entry own = entry(image.mark, image.standing, {}, connection.state);
-  const Entry reply = entry(image.reply_mark, Standing::of_reply(image.standing.state()),
-                            image.windows, connection.reply_state);
-  const K* const reply_key = connection.reply_key ? &*connection.reply_key : nullptr;
-  return place({.key = connection.key,
-                .entry = own.data(),
-                .reply_key = reply_key,
-                .reply_entry = reply.data(),
-                .seen = Tick{now.ms - image.idle_ms}},
-               now, shard, newcomer, closed);
+  set(originators(), in.id, image.mark, image.reply_mark, image.standing, {});
+  std::ranges::copy(connection.state, states(Side::originator)[in.id]);
+  ConnId reply = ConnId::none;
+  if (connection.reply_key) {
+    const Insertion linked =
+        link(*connection.reply_key, now, connection.reply_state, closed, newcomer);
+    if (linked.outcome != Insertion::Outcome::inserted) {
+      abandon(in.id);
+      return ConnId::none;
+    }
+    reply = linked.id;
+    see(replies().header(reply), last);
+    set(replies(), reply, image.reply_mark, image.mark, Standing::of_reply(image.standing.state()),
+        image.windows);
+  }
+  // Sets this tick last: an entry with an old tick could be evicted by the insertion of its own
+  // reply's entry.
+  see(originators().header(in.id), last);
+  confirm(in.id, reply, shard);
+  return in.id;
 }
 
 }  // namespace millrace

@@ -5,7 +5,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 
 #include "conntrack/tracker.h"
@@ -61,7 +60,7 @@ auto Tracker<TableOf, GuardsType, K>::worth([[maybe_unused]] Side side, [[maybe_
   } else {
     const bool evicts = evicts_ && newcomer == Newcomer::proved;
     std::uint8_t its_worth = newcomer == Newcomer::adopted ? Worth::kLeast : Worth::kLeast + 1;
-    if (evicts) its_worth = Worth::of(protocol == kProtocolTcp ? 3 : 2, 0);
+    if (evicts) its_worth = Worth::of(has_handshake(protocol) ? 3 : 2, 0);
     return Worth{*this, side, now, evicts, its_worth, &left_};
   }
 }
@@ -109,7 +108,7 @@ Insertion Tracker<TableOf, GuardsType, K>::link(const K& reply_key, Tick now,
     see(header, now);
     set_peer(header, kUnconfirmed);
     if (follows_) begin_life(replies(), in.id, Standing::of_reply(ConnectionState::none), now);
-    std::memcpy(states(Side::reply)[in.id], state.data(), state.size());
+    std::ranges::copy(state, states(Side::reply)[in.id]);
   }
   return in;
 }
@@ -139,6 +138,17 @@ auto Tracker<TableOf, GuardsType, K>::room() const -> Room {
   if (counts && connections() >= capacity_) return Room::full;
   const auto most = static_cast<std::int64_t>(shared_->most_half_open);
   return shared_->half_open.has_room_or_share(worker_, most) ? Room::there_is : Room::over_budget;
+}
+
+template <template <class> class TableOf, Guards GuardsType, class K>
+  requires ConnectionTable<TableOf<K>, K>
+inline void Tracker<TableOf, GuardsType, K>::begin_life(const Records<K>& records, ConnId id,
+                                                        Standing standing, Tick now) const {
+  Life& of = life(records, id);
+  store_standing(of, standing);
+  store_mark(of, has_handshake(records.header(id).key.protocol) ? 0 : now.ms);
+  store_windows(of, {});
+  if (checks_) store_number(acknowledged_by(records, id), 0);
 }
 
 }  // namespace millrace

@@ -131,6 +131,11 @@ CommandResult<Json> Control::command(const FunctionCommand& command, Parameters 
   return workers_->command(command.path, given);
 }
 
+std::unique_ptr<LogReader> Control::log(const FunctionCommand& command, bool only_new) {
+  const std::lock_guard guard(mutex_);
+  return workers_->function().log(command.path, only_new);
+}
+
 Result<void> Control::take_on(Config config) {
   std::swap(config_, config);
   auto ok = live_->update_kernel(config_);
@@ -218,11 +223,11 @@ auto Control::explain(const AnyKey& key) -> CommandResult<Explanation> {
   if (out.connection) {
     const ListedConnection& connection = out.connection->connection;
     const FunctionView::Flow flow{connection.key, connection.translated, connection.image.data()};
-    is = out.view->explain(key, &flow);
+    is = out.view->explain(key, &flow, false);
     is.why += ", which is " + std::string(to_string(connection.state));
   } else {
-    is = out.view->explain(key, nullptr);
-    if (is_hosts && is.side) {
+    is = out.view->explain(key, nullptr, false);
+    if (is_hosts && is.side && !config_.function->facts().guards_host) {
       is.side.reset();
       is.why.clear();
     }

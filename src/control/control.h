@@ -25,6 +25,7 @@
 #include "config/config.h"
 #include "control/offer.h"
 #include "core/fair_mutex.h"
+#include "function/event_log.h"
 #include "function/kind.h"
 #include "line/carried.h"
 #include "live/filter.h"
@@ -118,6 +119,9 @@ class Control {
   /// Runs one of the function's commands. A command that changes something is refused while another
   /// process takes over or a shard moves.
   CommandResult<Json> command(const FunctionCommand& command, Parameters given);
+  /// Returns a new reader of one of the function's logs. `only_new`: the reader skips the events
+  /// that are there already. The reader needs no lock, and delays no other request.
+  std::unique_ptr<LogReader> log(const FunctionCommand& command, bool only_new);
 
   /// @name Shards
   /// @{

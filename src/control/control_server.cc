@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "control/connections.h"
+#include "control/log_stream.h"
 #include "control/offer_json.h"
 #include "control/unix_http.h"
 #include "core/json.h"
@@ -160,6 +161,7 @@ struct ControlServer::Implementation {
   void trace(const Request& request, Response& response);
   void explain(const Request& request, Response& response);
   void command(const FunctionCommand& command, const Request& request, Response& response);
+  void log(const FunctionCommand& command, const Request& request, Response& response);
   void kill(const Request& request, Response& response);
   void reload(Response& response);
   void shards(Response& response);
@@ -171,6 +173,7 @@ struct ControlServer::Implementation {
 
   Control* control = nullptr;
   std::function<Json()> stats;
+  LogPlaces log_readers;
   UnixHttp http;
 };
 
@@ -203,9 +206,13 @@ void ControlServer::Implementation::route() {
   http.Post("/kill",
             [this](const Request& request, Response& response) { kill(request, response); });
   for (const FunctionCommand& one : control->kind().commands) {
-    const auto handle = [this, &one](const Request& request, Response& response) {
+    const Handler command_it = [this, &one](const Request& request, Response& response) {
       command(one, request, response);
     };
+    const Handler log_it = only(
+        {"follow", "new"},
+        [this, &one](const Request& request, Response& response) { log(one, request, response); });
+    const Handler& handle = one.is_log ? log_it : command_it;
     const std::string path(one.path);
     one.changes ? http.Post(path, handle) : http.Get(path, handle);
   }
@@ -334,9 +341,24 @@ void ControlServer::Implementation::explain(const Request& request, Response& re
 
 void ControlServer::Implementation::command(const FunctionCommand& command, const Request& request,
                                             Response& response) {
-  const auto done = control->command(command, parameters(request));
+  auto given = parameters(request);
+  if (!request.body.empty()) given.emplace_back("body", request.body);
+  const auto done = control->command(command, given);
   if (!done) return refuse(response, done.error());
   answer(response, *done);
+}
+
+void ControlServer::Implementation::log(const FunctionCommand& command, const Request& request,
+                                        Response& response) {
+  for (const auto& [name, value] : request.params) {
+    if (!truth(request, name))
+      return refuse(response, wrong_parameter(name, value, "is wrong: give true or false").error());
+  }
+  auto place = log_readers.take();
+  if (!place) return refuse(response, place.error());
+  const bool only_new = truth(request, "new") == true;
+  send_log(response, http, std::move(*place), control->log(command, only_new),
+           truth(request, "follow") == true);
 }
 
 void ControlServer::Implementation::kill(const Request& request, Response& response) {

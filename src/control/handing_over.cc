@@ -34,7 +34,7 @@ CommandResult<Offer> Control::offer() {
   for (unsigned n = 0; n < workers_->count(); ++n) {
     const bool asked = workers_->ask(n, [&] {
       for (const auto& [link, address, mac] : live_->port(n).host().known())
-        offer.neighbours.insert({to_string(devices.name(link)), address, mac});
+        offer.neighbours.insert({to_string(devices.name(link)), devices.vlan(link), address, mac});
     });
     if (!asked) return std::unexpected(not_now("millrace is ending"));
   }

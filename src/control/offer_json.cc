@@ -7,6 +7,7 @@
 
 #include "function/json_reading.h"
 #include "line/carried.h"
+#include "port/vlan_tag.h"
 
 namespace millrace {
 namespace {
@@ -47,8 +48,9 @@ Json to_json(const Offer& offer) {
   Json json{{"version", kCarriedVersion}, {"number", offer.number}};
   json.update(offer.function);
   Json& neighbours = json["neighbours"] = Json::array();
-  for (const auto& [device, address, mac] : offer.neighbours) {
-    neighbours.push_back({{"device", device}, {"address", to_string(address)}, {"mac", mac.bytes}});
+  for (const auto& [device, vlan, address, mac] : offer.neighbours) {
+    neighbours.push_back(
+        {{"device", device}, {"vlan", vlan}, {"address", to_string(address)}, {"mac", mac.bytes}});
   }
   json["interfaces"] = to_json(offer.to_restore);
   return json;
@@ -65,8 +67,11 @@ Result<Offer> offer_from(const Json& json) try {
   Offer offer{.number = number_from<unsigned>(json.at("number"), 1, 1'000'000'000)};
   offer.function = json;
   for (const Json& one : json.at("neighbours")) {
+    // An earlier version has no VLANs.
+    const unsigned vlan =
+        one.contains("vlan") ? number_from<unsigned>(one.at("vlan"), 0, kMostVlan) : 0;
     with_address(one, [&](const auto& address) {
-      offer.neighbours.insert({one.at("device"), address, mac_from(one.at("mac"))});
+      offer.neighbours.insert({one.at("device"), vlan, address, mac_from(one.at("mac"))});
     });
   }
   offer.to_restore = interface_settings_from(json.at("interfaces"));

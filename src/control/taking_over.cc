@@ -113,7 +113,8 @@ void TakingOver::find_images() {
   std::size_t bytes = 0;
   for (const CarriedPart& told : told_parts_) {
     if (told.family != kCarriedFamily<K>) continue;
-    if (std::ranges::find(own_parts, told.name(), &CarriedPart::name) == own_parts.end())
+    if (told.is_needed != 0 &&
+        std::ranges::find(own_parts, told.name(), &CarriedPart::name) == own_parts.end())
       of<K>().strangers.push_back({bytes, told.image_bytes});
     bytes += told.image_bytes;
   }

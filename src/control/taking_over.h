@@ -71,7 +71,8 @@ class TakingOver {
     std::vector<std::size_t> images_at;
     /// Size of all images in a record; none before the parts have arrived.
     std::optional<std::size_t> image_bytes;
-    /// Ranges in `Told::images` of functions that this process does not have.
+    /// Ranges in `Told::images` of functions that this process does not have, and without which
+    /// connections would break.
     std::vector<Range> strangers;
   };
   static constexpr std::size_t kNoImage = SIZE_MAX;

@@ -19,8 +19,8 @@ class UnixHttp : public httplib::Server {
  public:
   /// Requests that are answered at the same time; further ones wait in order.
   static constexpr std::size_t kThreads = 32;
-  /// Largest body of a request in bytes. No request needs a body.
-  static constexpr std::size_t kMostBytes = 4096;
+  /// Largest body of a request in bytes.
+  static constexpr std::size_t kMostBytes = std::size_t{16} << 20;
   /// Connections that may wait until they are accepted.
   static constexpr int kWaiting = 1024;
 

@@ -31,15 +31,27 @@ using Handle = std::uint64_t;
 
 /// Offsets of a packet's headers, in bytes from `data`.
 struct Headers {
-  std::uint16_t l3 = 0;       ///< the IP header
-  std::uint16_t l4 = 0;       ///< the header behind the IP header and its extension headers
-  std::uint16_t l4_end = 0;   ///< end of the captured IP payload, without padding
-  std::uint8_t family = 0;    ///< 4 or 6; 0 where no IP header was found
-  std::uint8_t protocol = 0;  ///< protocol of the header at `l4`
+  std::uint16_t l3 = 0;      ///< the IP header
+  std::uint16_t l4 = 0;      ///< the header behind the IP header and its extension headers
+  std::uint16_t l4_end = 0;  ///< end of the captured IP payload, without padding
+  std::uint8_t family = 0;   ///< 4 or 6; 0 where no IP header was found
+  /// Protocol of the header at `l4`. In a later fragment there is no such header: then
+  /// `kProtocolFragment`, and nothing at `l4` may be read or written.
+  std::uint8_t protocol = 0;
 };
 static_assert(sizeof(Headers) == 8);
 
 inline constexpr unsigned kBurstMax = Stragglers::kMax;
+
+/// The number of no link: in a replay it is not known where packets arrived.
+inline constexpr std::uint8_t kNoLink = 0xff;
+namespace detail {
+inline constexpr auto kNoLinks = [] {
+  std::array<std::uint8_t, kBurstMax> none{};
+  none.fill(kNoLink);
+  return none;
+}();
+}  // namespace detail
 
 /// Least number of bytes that a port offers at `data`; of a shorter packet, it offers all bytes.
 /// Headers are read only within these bytes.
@@ -72,6 +84,8 @@ struct Lane {
   std::array<K, kBurstMax> target;
   std::array<Hash, kBurstMax> hash;
   std::array<ConnId, kBurstMax> connection;
+  /// If packets are checked: the tick of the entry's latest packet when it was looked up.
+  std::array<Tick, kBurstMax> seen;
   Stragglers stragglers;
 
   enum Changed : std::uint8_t {
@@ -110,6 +124,7 @@ struct Lane {
   std::span<const K> keys() const { return {key.data(), size}; }
   std::span<const Hash> hashes() const { return {hash.data(), size}; }
   std::span<ConnId> connections() { return {connection.data(), size}; }
+  std::span<Tick> seen_before() { return {seen.data(), size}; }
 };
 
 struct Burst {
@@ -121,6 +136,14 @@ struct Burst {
   std::array<std::uint16_t, kMax> length;  ///< bytes present at `data`
   std::array<std::uint32_t, kMax> wire_length;  ///< bytes on the wire, `length` or more
   std::array<Handle, kMax> handle;
+  /// Number of the link on which the packet arrived; a port that has no links writes none.
+  std::array<std::uint8_t, kMax> link = detail::kNoLinks;
+  /// Packets, bits by place in the burst, that the host's kernel sends on `link`. There are none
+  /// unless a function guards the host.
+  std::uint64_t of_host = 0;
+  /// Fragments that the parser has found and `Fragments` (src/fragments) has not seen, bits by
+  /// place in the burst.
+  std::uint64_t fragments = 0;
   std::array<std::uint16_t, kMax> shard;  ///< valid for packets in a lane, if shards move
   std::array<Headers, kMax> headers;
   std::array<Signal, kMax> signal;  ///< valid for packets in a lane
@@ -144,10 +167,14 @@ struct Burst {
   /// Makes the burst empty.
   void clear() {
     size = 0;
-    has_next_hop = has_mss = 0;
-    clear_lanes();
+    of_host = has_next_hop = has_mss = 0;
+    clear_parsed();
   }
-  void clear_lanes() { v4.size = v6.size = quoted_v4.size = quoted_v6.size = 0; }
+  /// Removes what the parser has written for the burst as a whole.
+  void clear_parsed() {
+    fragments = 0;
+    v4.size = v6.size = quoted_v4.size = quoted_v6.size = 0;
+  }
 
   template <class K>
   Lane<K>& lane() {
@@ -183,5 +210,9 @@ void unfile(Burst& burst, std::uint64_t out);
 /// looked up. The remaining packets keep their order. Moves the columns that the port and the
 /// parser write, and hashes; the other columns are not written yet.
 void take_out(Burst& burst, std::uint64_t out);
+
+/// Moves the packets behind the first `count` of such a burst, which has no hashes yet, to `tail`,
+/// which is empty. `tail` gets the burst's time, too.
+void split_off(Burst& burst, unsigned count, Burst& tail);
 
 }  // namespace millrace

@@ -5,12 +5,17 @@
 namespace millrace {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, std::uint8_t>, 5> kProtocols{
+constexpr std::array<std::pair<std::string_view, std::uint8_t>, 10> kProtocols{
     {{"tcp", kProtocolTcp},
      {"udp", kProtocolUdp},
      {"sctp", kProtocolSctp},
      {"icmp", kProtocolIcmp},
-     {"icmpv6", kProtocolIcmpV6}}};
+     {"icmpv6", kProtocolIcmpV6},
+     {"udplite", kProtocolUdpLite},
+     {"dccp", kProtocolDccp},
+     {"gre", kProtocolGre},
+     {"esp", kProtocolEsp},
+     {"ah", kProtocolAuthentication}}};
 
 }  // namespace
 

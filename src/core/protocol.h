@@ -17,6 +17,8 @@ inline constexpr std::uint8_t kProtocolUdp = 17;
 inline constexpr std::uint8_t kProtocolDccp = 33;
 inline constexpr std::uint8_t kProtocolRouting = 43;
 inline constexpr std::uint8_t kProtocolFragment = 44;
+inline constexpr std::uint8_t kProtocolGre = 47;
+inline constexpr std::uint8_t kProtocolEsp = 50;
 inline constexpr std::uint8_t kProtocolAuthentication = 51;
 inline constexpr std::uint8_t kProtocolIcmpV6 = 58;
 inline constexpr std::uint8_t kProtocolDestinationOptions = 60;
@@ -33,13 +35,21 @@ namespace detail {
 /// traffic.
 inline constexpr auto kHasPorts = [] {
   std::array<bool, 256> has{};
-  has[kProtocolTcp] = has[kProtocolUdp] = has[kProtocolSctp] = true;
+  for (const auto protocol :
+       {kProtocolTcp, kProtocolUdp, kProtocolDccp, kProtocolSctp, kProtocolUdpLite})
+    has[protocol] = true;
   return has;
 }();
 }  // namespace detail
 
-/// True for TCP, UDP and SCTP: the line reads and rewrites their ports, and a service may have a
-/// port only with one of them.
+/// True for TCP, UDP, DCCP, SCTP and UDP-Lite: the line reads and rewrites their ports, and a
+/// service may have a port only with one of them.
 constexpr bool has_ports(std::uint8_t protocol) { return detail::kHasPorts[protocol]; }
+
+/// True for TCP and SCTP: their packets say when a connection begins and ends, and hold numbers by
+/// which the tracker knows that a packet is of one of the ends.
+constexpr bool has_handshake(std::uint8_t protocol) {
+  return protocol == kProtocolTcp || protocol == kProtocolSctp;
+}
 
 }  // namespace millrace

@@ -23,7 +23,10 @@ enum class Verdict : std::uint8_t {
   /// Header fields contradict each other or the packet's length; in a live run also: the IPv4
   /// header checksum is wrong.
   malformed,
-  fragment,       ///< a fragment other than the first: it carries no ports
+  /// A later fragment of a datagram whose first one has no key (an ICMP message that is no query)
+  /// or
+  /// is not looked up (to a group).
+  fragment,
   icmp_error,     ///< an ICMP or ICMPv6 error about a packet that is not served
   icmp_control,   ///< ICMP, no error, without an identifier: neighbour discovery, redirects, ...
   source_routed,  ///< its header names further hops, so its addresses are not its endpoints
@@ -40,19 +43,25 @@ enum class Verdict : std::uint8_t {
   // Dropped, unless a function serves the packet nevertheless and so turns `no_connection`,
   // `over_budget` or `table_full` into `stateless`.
   no_connection,    ///< belongs to no connection and cannot begin one
+  invalid,          ///< its numbers or tag cannot be those of its connection (docs/states.md)
+  bad_checksum,     ///< an ICMP error with a wrong checksum, about a served packet
   over_budget,      ///< would begin one half-open connection too many
   no_backend,       ///< no backend of its service takes connections
   refused,          ///< like `no_backend`, but a live run sends the sender a RST or an ICMP error
+  denied,           ///< a rule forbids its connection
+  rejected,         ///< like `denied`, but a live run sends the sender a RST or an ICMP error
   stray_reply,      ///< from a backend's address and port, but of no connection
   not_ready,        ///< its service uses consistent hashing, and the hash table is being made
   table_full,       ///< would begin a connection, but the table has no place
-  reply_collision,  ///< every backend's reply key belongs to another connection
+  reply_collision,  ///< each reply key that it could have belongs to another connection
   source_limit,     ///< its source has as many connections as a source may have
+  rate_limit,       ///< its rule lets no more connections begin at present
   service_limit,    ///< its service has as many connections as it may have
   hop_limit,        ///< its TTL or hop limit is used up
   /// The host has no route to its destination, or the next hop that a function chose is on no link.
   no_route,
   too_big,     ///< larger than the next link's MTU
+  no_buffer,   ///< larger than the next link's MTU, and there is no memory for its fragments
   unresolved,  ///< its next hop's MAC is unknown, and the host cannot hold the packet
   /// Addressed to the host itself or a group, and neither host nor kernel takes it; or neighbour
   /// discovery to another link.
@@ -61,13 +70,21 @@ enum class Verdict : std::uint8_t {
 
   // Dropped: packets that a router does not take in. Their senders get no ICMP error.
   other_station,   ///< its frame is for another station on the link
-  foreign_vlan,    ///< its frame has the tag of a VLAN other than 0, and no port is in a VLAN
+  foreign_vlan,    ///< its frame is of a VLAN that is not its port's: it has another tag, or none
   encapsulated,    ///< in PPPoE, MPLS or LLC, which no port speaks
   link_broadcast,  ///< for one host, in a broadcast or multicast frame
   martian_source,  ///< no sender may have its source: loopback, a group, millrace's own, ...
   reverse_path,  ///< its source has no route, or none by the port where it arrived (a port's `rpf`)
   unroutable,    ///< its destination is one to which no router forwards: loopback, ...
-  service_fragment,  ///< a fragment that may be to or from a service; services take whole packets
+
+  // Dropped fragments (src/fragments).
+  fragment_tiny,  ///< a first fragment without the whole transport header, or one that makes up for
+                  ///< it
+  fragment_invalid,  ///< its length or its place in its datagram is impossible
+  fragment_overlap,  ///< overlaps or contradicts another fragment of its datagram, or follows one
+                     ///< that does
+  fragment_timeout,  ///< its datagram's first fragment did not come in time
+  fragment_limit,    ///< too many fragments of its source, of its datagram or in all
 };
 
 /// The outcome of a verdict: what happens to the packet.
@@ -105,18 +122,24 @@ inline constexpr std::array kVerdictKinds{
     VerdictKind{Verdict::no_service, "no_service", Outcome::routable},
     VerdictKind{Verdict::passed, "passed", Outcome::passed},
     VerdictKind{Verdict::no_connection, "no_connection", Outcome::dropped},
+    VerdictKind{Verdict::invalid, "invalid", Outcome::dropped},
+    VerdictKind{Verdict::bad_checksum, "bad_checksum", Outcome::dropped},
     VerdictKind{Verdict::over_budget, "over_budget", Outcome::dropped},
     VerdictKind{Verdict::no_backend, "no_backend", Outcome::dropped},
     VerdictKind{Verdict::refused, "refused", Outcome::dropped},
+    VerdictKind{Verdict::denied, "denied", Outcome::dropped},
+    VerdictKind{Verdict::rejected, "rejected", Outcome::dropped},
     VerdictKind{Verdict::stray_reply, "stray_reply", Outcome::dropped},
     VerdictKind{Verdict::not_ready, "not_ready", Outcome::dropped},
     VerdictKind{Verdict::table_full, "table_full", Outcome::dropped},
     VerdictKind{Verdict::reply_collision, "reply_collision", Outcome::dropped},
     VerdictKind{Verdict::source_limit, "source_limit", Outcome::limited},
+    VerdictKind{Verdict::rate_limit, "rate_limit", Outcome::limited},
     VerdictKind{Verdict::service_limit, "service_limit", Outcome::limited},
     VerdictKind{Verdict::hop_limit, "hop_limit", Outcome::dropped},
     VerdictKind{Verdict::no_route, "no_route", Outcome::dropped},
     VerdictKind{Verdict::too_big, "too_big", Outcome::dropped},
+    VerdictKind{Verdict::no_buffer, "no_buffer", Outcome::dropped},
     VerdictKind{Verdict::unresolved, "unresolved", Outcome::dropped},
     VerdictKind{Verdict::not_ours, "not_ours", Outcome::dropped},
     VerdictKind{Verdict::kernel_full, "kernel_full", Outcome::dropped},
@@ -127,7 +150,11 @@ inline constexpr std::array kVerdictKinds{
     VerdictKind{Verdict::martian_source, "martian_source", Outcome::dropped},
     VerdictKind{Verdict::reverse_path, "reverse_path", Outcome::dropped},
     VerdictKind{Verdict::unroutable, "unroutable", Outcome::dropped},
-    VerdictKind{Verdict::service_fragment, "service_fragment", Outcome::dropped},
+    VerdictKind{Verdict::fragment_tiny, "fragment_tiny", Outcome::dropped},
+    VerdictKind{Verdict::fragment_invalid, "fragment_invalid", Outcome::dropped},
+    VerdictKind{Verdict::fragment_overlap, "fragment_overlap", Outcome::dropped},
+    VerdictKind{Verdict::fragment_timeout, "fragment_timeout", Outcome::dropped},
+    VerdictKind{Verdict::fragment_limit, "fragment_limit", Outcome::dropped},
 };
 inline constexpr std::size_t kVerdicts = kVerdictKinds.size();
 
@@ -153,7 +180,7 @@ consteval bool all_stand_in_order() {
   return true;
 }
 static_assert(all_stand_in_order() && kVerdicts <= 64 &&
-              static_cast<std::size_t>(Verdict::service_fragment) + 1 == kVerdicts);
+              static_cast<std::size_t>(Verdict::fragment_limit) + 1 == kVerdicts);
 
 }  // namespace detail
 
@@ -182,6 +209,9 @@ constexpr bool is_routable(Verdict v) {
 constexpr bool is_drop(Verdict v) {
   return detail::is_among(detail::kVerdictsWith<Outcome::dropped, Outcome::limited>, v);
 }
+
+/// True if the packet is dropped, and a live run tells its sender so, by a RST or an ICMP error.
+constexpr bool is_answered(Verdict v) { return v == Verdict::refused || v == Verdict::rejected; }
 
 /// True if the packet is dropped because a configured limit forbids it.
 constexpr bool is_limit(Verdict v) {

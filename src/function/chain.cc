@@ -31,8 +31,15 @@ ChainFor<K>::ChainFor(std::span<FunctionFor<K>* const> functions)
     end = offset + std::max(part.originator_bytes, part.reply_bytes);
     links_.push_back({function, offset, image_end, {}});
     image_end += part.image_bytes;
+    if (!function->judges()) {
+      order_.push_back(links_.size() - 1);
+      ++not_judging_;
+    }
     part_.alignment = std::max(part_.alignment, part.alignment);
     part_.replies |= part.replies;
+  }
+  for (std::size_t n = 0; n < links_.size(); ++n) {
+    if (links_[n].function->judges()) order_.push_back(n);
   }
   part_.originator_bytes = part_.reply_bytes = static_cast<std::uint16_t>(end);
   part_.image_bytes = static_cast<std::uint16_t>(image_end);
@@ -108,12 +115,13 @@ void ChainFor<K>::abandon(Link& link) {
 }
 
 /// Asks the functions for another reply key after a collision, from the last function to the first,
-/// until one accepts. Sets `next` to the place behind that function: from there on the functions
-/// must be asked anew. False: every function refuses.
+/// until one accepts. Sets `next` to the place behind that function in `order_`: from there on the
+/// functions must be asked anew. False: every function refuses.
 template <class K>
 bool ChainFor<K>::choose_otherwise(const Burst& burst, std::size_t& next) {
-  for (next = links_.size(); next > 0; --next) {
-    Link& link = links_[next - 1];
+  for (const std::size_t n : std::span(order_).subspan(not_judging_)) abandon(links_[n]);
+  for (next = not_judging_; next > 0; --next) {
+    Link& link = links_[order_[next - 1]];
     if (link.opening.decision == Decision::unconcerned) continue;
     ++link.opening.attempt;
     if (ask(burst, link)) return true;
@@ -121,37 +129,50 @@ bool ChainFor<K>::choose_otherwise(const Burst& burst, std::size_t& next) {
   return false;
 }
 
+/// Returns the key with which the originator's packets reach function `n`.
+template <class K>
+K ChainFor<K>::met_by(std::size_t n, const Opening<K>& whole) const {
+  while (n > 0 && links_[n - 1].function->judges()) --n;
+  return n > 0 ? left_by(links_[n - 1]) : whole.key;
+}
+
+/// Asks the functions in `order_` from `next` on. False: one has refused, and no function counts
+/// the connection any more; `refusal` says why.
+template <class K>
+bool ChainFor<K>::ask_from(const Burst& burst, const Opening<K>& whole, std::size_t next,
+                           Verdict& refusal) {
+  for (; next < order_.size(); ++next) {
+    const std::size_t n = order_[next];
+    Link& link = links_[n];
+    link.opening = whole;
+    link.opening.attempt = 0;
+    link.opening.state += link.offset;
+    link.opening.reply_state += link.offset;
+    link.opening.key = met_by(n, whole);
+    if (next == not_judging_) traversal_ = traversal(whole.key, whole.state);
+    link.opening.traversal = next < not_judging_ ? nullptr : &traversal_;
+    if (whole.is_resumed) link.opening.image = whole.images[n];
+    if (ask(burst, link)) continue;
+    refusal = link.opening.refusal;
+    for (std::size_t before = 0; before < next && !whole.is_resumed; ++before)
+      abandon(links_[order_[before]]);
+    return false;
+  }
+  return true;
+}
+
 template <class K>
 void ChainFor<K>::open(const Burst& burst, Opening<K>& opening) {
   std::size_t next = 0;
   if (opening.attempt > 0 && !choose_otherwise(burst, next)) {
-    // The line will report the refusal as `Event::abandoned`. All functions have uncounted the
-    // opening by now, so all are marked as refusing, and `event` passes that report on to none of
-    // them.
-    Verdict why = links_.front().opening.refusal;
-    for (Link& link : links_) {
+    Verdict why = Verdict::no_service;
+    for (const Link& link : links_) {
       const bool has_refused = link.opening.decision == Decision::refused;
-      if (has_refused && is_drop(link.opening.refusal)) why = link.opening.refusal;
-      link.opening.decision = Decision::refused;
+      if (has_refused && !is_drop(why)) why = link.opening.refusal;
     }
-    return opening.refuse(why);
+    return refuse(opening, why);
   }
-  for (; next < links_.size(); ++next) {
-    Link& link = links_[next];
-    link.opening = opening;
-    link.opening.attempt = 0;
-    link.opening.state += link.offset;
-    link.opening.reply_state += link.offset;
-    if (next > 0) link.opening.key = left_by(links_[next - 1]);
-    if (opening.is_resumed) link.opening.image = opening.images[next];
-    if (ask(burst, link)) continue;
-    const Verdict why = link.opening.refusal;
-    for (std::size_t n = 0; n < links_.size(); ++n) {
-      if (n < next && !opening.is_resumed) abandon(links_[n]);
-      links_[n].opening.decision = Decision::refused;
-    }
-    return opening.refuse(why);
-  }
+  if (Verdict why; !ask_from(burst, opening, next, why)) return refuse(opening, why);
   const auto decided = [this](Decision decision) {
     return std::ranges::any_of(
         links_, [decision](const Link& l) { return l.opening.decision == decision; });
@@ -163,6 +184,21 @@ void ChainFor<K>::open(const Burst& burst, Opening<K>& opening) {
   } else {
     opening.refuse(Verdict::no_service);
   }
+}
+
+/// Refuses an opening that no function counts any more. After a collision the line will report the
+/// refusal as `Event::abandoned`: so that `event` passes that report on to no function, all are
+/// marked as refusing.
+template <class K>
+void ChainFor<K>::refuse(Opening<K>& opening, Verdict why) {
+  for (Link& link : links_) link.opening.decision = Decision::refused;
+  opening.refuse(why);
+}
+
+template <class K>
+Traversal<K> ChainFor<K>::traversal(const K& key, const std::byte* state) const {
+  const Target last = target(key, state);
+  return {key, last.key, last.next_hop.value_or(last.key.destination)};
 }
 
 // --- events of connections
@@ -202,12 +238,14 @@ void ChainFor<K>::write(const K& key, const std::byte* state, std::byte* image) 
 }
 
 template <class K>
-Fate ChainFor<K>::fate(const K& key, const std::byte* state, bool is_answered) const {
+Fate ChainFor<K>::fate(const K& key, const Traversal<K>*, const std::byte* state,
+                       bool is_answered) const {
   Fate worst = Fate::stays;
   K met = key;
+  const Traversal<K> whole = traversal(key, state);
   for (const Link& link : links_) {
     const std::byte* const own = state + link.offset;
-    worst = std::max(worst, link.function->fate(met, own, is_answered));
+    worst = std::max(worst, link.function->fate(met, &whole, own, is_answered));
     met = link.function->target(met, own).key;
   }
   return worst;
@@ -249,8 +287,8 @@ void ChainFor<K>::serve(Burst& burst, std::uint64_t places, const States<K>& sta
 }
 
 /// Lets each function serve the packets as if there were no other function. A verdict that drops a
-/// packet is final; a verdict that serves the packet outweighs the verdicts of functions that do
-/// not handle it.
+/// packet is final, unless it is one that no function may change: then all functions see it. A
+/// verdict that serves the packet outweighs the verdicts of functions that do not handle it.
 template <class K>
 void ChainFor<K>::serve_without_entry(Burst& burst, std::uint64_t places, const States<K>& states) {
   const Lane<K>& lane = burst.lane<K>();
@@ -266,7 +304,9 @@ void ChainFor<K>::serve_without_entry(Burst& burst, std::uint64_t places, const 
     for_each_bit(some, [&](unsigned i) {
       const Verdict verdict = burst.verdict[lane.packet[i]];
       const bool is_first = (asked >> i & 1) == 0;
-      if (is_drop(verdict)) dropped |= std::uint64_t{1} << i;
+      const bool may_change = was[i] == Verdict::table_full || was[i] == Verdict::over_budget ||
+                              was[i] == Verdict::no_connection || !is_drop(was[i]);
+      if (is_drop(verdict) && may_change) dropped |= std::uint64_t{1} << i;
       if (is_first || is_drop(verdict) || (is_served(verdict) && !is_served(is[i])))
         is[i] = verdict;
     });
@@ -308,7 +348,8 @@ template class ChainFor<KeyV4>;
 template class ChainFor<KeyV6>;
 
 Chain::Chain(std::span<Function* const> functions)
-    : stateful_(std::ranges::all_of(functions, &Function::stateful)),
+    : functions_(functions.begin(), functions.end()),
+      stateful_(std::ranges::all_of(functions, &Function::stateful)),
       v4_(families<KeyV4>(functions)),
       v6_(families<KeyV6>(functions)) {}
 

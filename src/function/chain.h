@@ -6,9 +6,11 @@
 // connection (`Decision::unconcerned`), as a load balancer in a connection to none of its services.
 //
 // To the line a chain is a function: the contract of function.h holds for it, and it calls its
-// functions as the line would.
+// functions as the line would. The exception are functions that judge (`judges`): these are asked
+// to open a connection after all others, with its way through the whole chain.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -37,7 +39,8 @@ class ChainFor final : public FunctionFor<K> {
   void serve(Burst& burst, std::uint64_t places, const States<K>& states) override;
   Target target(const K& key, const std::byte* state) const override;
   void write(const K& key, const std::byte* state, std::byte* image) const override;
-  Fate fate(const K& key, const std::byte* state, bool is_answered) const override;
+  Fate fate(const K& key, const Traversal<K>* traversal, const std::byte* state,
+            bool is_answered) const override;
   Verdict recognise_reply(const Burst& burst, unsigned packet, const K& reply_key,
                           K& originator) override;
   std::optional<Target> target_without_entry(const Burst& burst, unsigned packet,
@@ -55,6 +58,10 @@ class ChainFor final : public FunctionFor<K> {
 
   bool choose_otherwise(const Burst& burst, std::size_t& next);
   bool ask(const Burst& burst, Link& link);
+  bool ask_from(const Burst& burst, const Opening<K>& whole, std::size_t next, Verdict& refusal);
+  void refuse(Opening<K>& opening, Verdict why);
+  Traversal<K> traversal(const K& key, const std::byte* state) const;
+  K met_by(std::size_t n, const Opening<K>& whole) const;
   void abandon(Link& link);
   K left_by(const Link& link) const;
   template <class Each>
@@ -62,6 +69,10 @@ class ChainFor final : public FunctionFor<K> {
   void serve_without_entry(Burst& burst, std::uint64_t places, const States<K>& states);
 
   std::vector<Link> links_;
+  // Places in `links_` in the order of `open`: those of functions that judge are last.
+  std::vector<std::size_t> order_;
+  std::size_t not_judging_ = 0;  // functions in `order_` that do not judge
+  Traversal<K> traversal_;       // of the connection being opened
   Part part_;
 };
 
@@ -73,10 +84,23 @@ class Chain final : public Function {
 
   /// True if all functions are stateful.
   bool stateful() const override { return stateful_; }
+  bool checks_packets() const override {
+    return std::ranges::any_of(functions_, &Function::checks_packets);
+  }
+  bool guards_host() const override {
+    return std::ranges::any_of(functions_, &Function::guards_host);
+  }
+  void guard(Burst& burst) override {
+    for (Function* const function : functions_) function->guard(burst);
+  }
+  void guard_errors(Burst& burst) override {
+    for (Function* const function : functions_) function->guard_errors(burst);
+  }
   FunctionFor<KeyV4>& v4() override { return v4_; }
   FunctionFor<KeyV6>& v6() override { return v6_; }
 
  private:
+  std::vector<Function*> functions_;
   bool stateful_;
   ChainFor<KeyV4> v4_;
   ChainFor<KeyV6> v6_;

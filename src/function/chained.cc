@@ -11,6 +11,7 @@
 #include "core/json.h"
 #include "function/chain.h"
 #include "function/command_done.h"
+#include "function/event_log.h"
 #include "function/kind.h"
 
 namespace millrace {
@@ -35,6 +36,7 @@ class ChainSettings final : public FunctionSettings {
       if (all.counts_nothing.empty()) all.counts_nothing = of.counts_nothing;
       if (all.drops_unmatched.empty()) all.drops_unmatched = of.drops_unmatched;
       all.has_replies |= of.has_replies;
+      all.guards_host |= of.guards_host;
     }
     return all;
   }
@@ -68,25 +70,32 @@ class ChainSettings final : public FunctionSettings {
 
 class ChainView final : public FunctionView {
  public:
-  /// `views`: the view of each function, in order. `chain` is any worker's chain, from which the
+  /// `views`, `kinds`: of each function, in order. `chain` is any worker's chain, from which the
   /// parts are read; null if no worker has one yet.
-  ChainView(std::vector<std::shared_ptr<const FunctionView>> views, const Chain* chain)
-      : views_(std::move(views)) {
+  ChainView(std::vector<std::shared_ptr<const FunctionView>> views, Kinds kinds, const Chain* chain)
+      : views_(std::move(views)), kinds_(std::move(kinds)) {
+    for (const bool rewrites : {true, false}) {
+      for (std::size_t n = 0; n < views_.size(); ++n) {
+        if (kinds_[n]->rewrites == rewrites) order_.push_back(n);
+      }
+    }
     if (chain == nullptr) return;  // no worker serves, so there are no connections
     parts_v4_ = chain->family<KeyV4>().parts();
     parts_v6_ = chain->family<KeyV6>().parts();
   }
 
-  /// Joins the explanations of the functions that handle the packet. An explanation which only says
+  /// Joins the explanations of the functions that handle the packet; those of functions that
+  /// rewrite packets come first, as they decide for the others. An explanation which only says
   /// that the packet is forwarded unchanged is left out if another function handles the packet. The
   /// first function that drops the packet is the only one that explains it.
-  Explained explain(const AnyKey& key, const Flow* connection) const override {
+  Explained explain(const AnyKey& key, const Flow* connection, bool) const override {
     Explained all;
     bool is_dropped = false;
-    for (std::size_t n = 0; n < views_.size(); ++n) {
+    bool is_rewritten = false;
+    for (const std::size_t n : order_) {
       std::optional<Flow> own;
       if (connection != nullptr) own.emplace(own_of(*connection, n));
-      Explained one = views_[n]->explain(key, own ? &*own : nullptr);
+      Explained one = views_[n]->explain(key, own ? &*own : nullptr, is_rewritten);
       std::ranges::move(one.names, std::back_inserter(all.names));
       if (is_dropped || !one.side) {
         if (all.why.empty()) all.why = std::move(one.why);
@@ -94,6 +103,7 @@ class ChainView final : public FunctionView {
       }
       if (all.side && one.changes_nothing) continue;
       is_dropped = is_drop(one.verdict);
+      is_rewritten |= kinds_[n]->rewrites && one.side == Side::originator && !is_dropped;
       if (!all.side || is_dropped || all.changes_nothing) {
         all.why = std::move(one.why);
       } else {
@@ -122,6 +132,8 @@ class ChainView final : public FunctionView {
   }
 
   std::vector<std::shared_ptr<const FunctionView>> views_;
+  const Kinds kinds_;
+  std::vector<std::size_t> order_;  // places of views in the order in which they explain
   std::vector<Part> parts_v4_;
   std::vector<Part> parts_v6_;
 };
@@ -143,7 +155,11 @@ class ChainDeployment final : public FunctionDeployment {
     std::vector<std::unique_ptr<FunctionDeployment>> functions;
     Kinds kinds;
     for (const auto& one : chain->functions()) {
-      auto deployment = one->kind().deploy(one, run);
+      FunctionRun own = run;
+      own.others_rewrite = std::ranges::any_of(chain->functions(), [&one](const auto& other) {
+        return other != one && other->kind().rewrites;
+      });
+      auto deployment = one->kind().deploy(one, own);
       if (!deployment) return deployment;
       functions.push_back(std::move(*deployment));
       kinds.push_back(&one->kind());
@@ -181,7 +197,7 @@ class ChainDeployment final : public FunctionDeployment {
   std::shared_ptr<const FunctionView> view() const override {
     std::vector<std::shared_ptr<const FunctionView>> views;
     for (const auto& one : functions_) views.push_back(one->view());
-    return std::make_shared<const ChainView>(std::move(views), all_.front().get());
+    return std::make_shared<const ChainView>(std::move(views), kinds_, all_.front().get());
   }
 
   Json statistics() const override {
@@ -198,11 +214,15 @@ class ChainDeployment final : public FunctionDeployment {
   CommandResult<CommandDone> command(std::string_view path, Parameters given,
                                      const OnEachWorker& on_each) override {
     for (std::size_t n = 0; n < functions_.size(); ++n) {
-      const auto& commands = kinds_[n]->commands;
-      if (std::ranges::find(commands, path, &FunctionCommand::path) != commands.end())
-        return functions_[n]->command(path, given, on_each);
+      if (has_command(n, path)) return functions_[n]->command(path, given, on_each);
     }
     return FunctionDeployment::command(path, given, on_each);
+  }
+  std::unique_ptr<LogReader> log(std::string_view path, bool only_new) const override {
+    for (std::size_t n = 0; n < functions_.size(); ++n) {
+      if (has_command(n, path)) return functions_[n]->log(path, only_new);
+    }
+    return nullptr;
   }
 
   bool tell_first(Json& to, const OnEachWorker& on_each) const override {
@@ -224,6 +244,11 @@ class ChainDeployment final : public FunctionDeployment {
   }
 
  private:
+  bool has_command(std::size_t function, std::string_view path) const {
+    const auto& commands = kinds_[function]->commands;
+    return std::ranges::find(commands, path, &FunctionCommand::path) != commands.end();
+  }
+
   std::vector<std::unique_ptr<FunctionDeployment>> functions_;
   Kinds kinds_;
   std::shared_ptr<const ChainSettings> settings_;  // the settings in use

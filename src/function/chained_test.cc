@@ -11,6 +11,7 @@
 #include "core/address.h"
 #include "core/json.h"
 #include "function/balance/settings.h"
+#include "function/firewall/kind.h"
 #include "function/forward/kind.h"
 #include "function/kind.h"
 
@@ -25,22 +26,23 @@ ServiceSpec<AddressV4> service(const std::string& address) {
           .backends = {{.address = *parse_address<AddressV4>("10.0.0.1"), .port = 8000}}};
 }
 
-/// A chain of `forward` and the load balancer, in either order, in one worker.
+/// A chain of the load balancer and another function, in either order, in one worker.
 class ChainedTest : public testing::TestWithParam<bool> {
  protected:
   ChainedTest() : deployment_(deploy({service("203.0.113.10")})) { deployment_->make(0); }
 
   static std::shared_ptr<const FunctionSettings> settings(
-      std::vector<ServiceSpec<AddressV4>> services) {
+      std::vector<ServiceSpec<AddressV4>> services, const FunctionKind& other = forward_kind()) {
     BalanceSettings balance;
     balance.services = {.v4 = std::move(services), .v6 = {}};
     std::vector<std::shared_ptr<const FunctionSettings>> all{
-        forward_kind().defaults(), std::make_shared<const BalanceSettings>(std::move(balance))};
+        other.defaults(), std::make_shared<const BalanceSettings>(std::move(balance))};
     if (GetParam()) std::swap(all.front(), all.back());
     return chained(std::move(all));
   }
-  static std::unique_ptr<FunctionDeployment> deploy(std::vector<ServiceSpec<AddressV4>> services) {
-    const auto of = settings(std::move(services));
+  static std::unique_ptr<FunctionDeployment> deploy(std::vector<ServiceSpec<AddressV4>> services,
+                                                    const FunctionKind& other = forward_kind()) {
+    const auto of = settings(std::move(services), other);
     return std::move(*of->kind().deploy(of, {}));
   }
   Explained explain(const std::string& from, std::uint16_t port, const std::string& to,
@@ -50,7 +52,7 @@ class ChainedTest : public testing::TestWithParam<bool> {
                                               .source_port = port,
                                               .destination_port = to_port,
                                               .protocol = kProtocolTcp},
-                                        nullptr);
+                                        nullptr, false);
   }
   Review reload(std::vector<ServiceSpec<AddressV4>> services) {
     const auto is = deployment_->update(settings(std::move(services)), {}, [](const auto& step) {
@@ -73,6 +75,18 @@ TEST_P(ChainedTest, WhoChangesAPacketExplainsIt) {
   const Explained other = explain("198.51.100.7", 1234, "192.0.2.9", 80);
   EXPECT_EQ(other.verdict, Verdict::tracked);
   EXPECT_EQ(other.why, "it has no connection yet, and is forwarded unchanged");
+}
+
+// The rules see the backend as destination, and a backend is chosen when a packet arrives.
+TEST_P(ChainedTest, AFirewallAwaitsTheChoiceOfABackend) {
+  deployment_ = deploy({service("203.0.113.10")}, firewall_kind());
+  deployment_->make(0);
+  const Explained served = explain("198.51.100.7", 1234, "203.0.113.10", 80);
+  EXPECT_EQ(served.verdict, Verdict::tracked);
+  EXPECT_TRUE(served.why.ends_with("; the firewall's rules decide by where it then goes"))
+      << served.why;
+  const Explained other = explain("198.51.100.7", 1234, "192.0.2.9", 80);
+  EXPECT_EQ(other.verdict, Verdict::denied) << other.why;
 }
 
 // A late reply, which belongs to no connection, must not reach the client with the backend's

@@ -2,10 +2,11 @@
 
 #include "core/json.h"
 #include "function/command_done.h"
+#include "function/event_log.h"
 
 namespace millrace {
 
-Explained FunctionView::explain(const AnyKey& key, const Flow* connection) const {
+Explained FunctionView::explain(const AnyKey& key, const Flow* connection, bool) const {
   Explained out{.side = Side::originator, .verdict = Verdict::tracked, .changes_nothing = true};
   if (connection == nullptr) {
     out.why = "it has no connection yet, and is forwarded unchanged";
@@ -28,5 +29,7 @@ CommandResult<CommandDone> FunctionDeployment::command(std::string_view path, Pa
   return std::unexpected(
       Refusal{Refusal::Kind::absent, "there is no command " + std::string(path)});
 }
+
+std::unique_ptr<LogReader> FunctionDeployment::log(std::string_view, bool) const { return nullptr; }
 
 }  // namespace millrace

@@ -86,14 +86,16 @@ class FunctionView {
     const std::byte* image;  ///< written by the function (`FunctionFor::write`)
   };
   /// Explains what becomes of a packet with this key; `connection` null: the packet has no
-  /// connection.
-  virtual Explained explain(const AnyKey& key, const Flow* connection) const;
+  /// connection. `is_rewritten`: another function of the chain would change the destination of a
+  /// packet without a connection.
+  virtual Explained explain(const AnyKey& key, const Flow* connection, bool is_rewritten) const;
   /// Appends what the function knows of the connection: members of a JSON object, each with a comma
   /// before it.
   virtual void append_names(std::string& /*text*/, const Flow&) const {}
 };
 
 struct CommandDone;  // command_done.h
+class LogReader;     // event_log.h
 
 class FunctionDeployment {
  public:
@@ -120,6 +122,10 @@ class FunctionDeployment {
   /// message.
   virtual CommandResult<CommandDone> command(std::string_view path, Parameters given,
                                              const OnEachWorker& on_each);
+
+  /// Returns a new reader of the log of that path (`FunctionKind::commands`). The reader may
+  /// outlive the deployment. `only_new`: the reader skips the events that are there already.
+  virtual std::unique_ptr<LogReader> log(std::string_view path, bool only_new) const;
 
   /// @name Another process takes over
   /// @{

@@ -10,9 +10,10 @@ namespace millrace {
 
 /// Rewrites the burst's ICMP errors, and gives them the verdict `related`. In their lane
 /// (`Burst::quoted`), the caller has set `connection` and `replies` for the lane's keys. Errors
-/// about packets that are not served stay as they are. `target_of(side, key, id)` returns how
-/// packets with the key `key`, which go the same way as the error, leave; `id` is the entry of such
-/// packets, on the side `side` of their connection.
+/// about packets that are not served stay as they are. An error with a wrong checksum is dropped
+/// (RFC 5508, REQ-3 a). `target_of(side, key, id)` returns how packets with the key `key`, which go
+/// the same way as the error, leave; `id` is the entry of such packets, on the side `side` of their
+/// connection.
 template <class K, class TargetOf>
 void send_errors_on(Burst& burst, FunctionFor<K>& function, TargetOf&& target_of) {
   const Lane<K>& lane = burst.quoted<K>();
@@ -22,6 +23,10 @@ void send_errors_on(Burst& burst, FunctionFor<K>& function, TargetOf&& target_of
     const ConnId id = lane.connection[i];
     const auto to = id != ConnId::none ? std::optional(target_of(lane.side(i), key, id))
                                        : function.target_without_entry(burst, packet, key);
+    if (to && has_wrong_checksum<K>(burst.data[packet], burst.headers[packet])) {
+      burst.verdict[packet] = Verdict::bad_checksum;
+      continue;
+    }
     // The lane has only errors whose quoted packet can be read, so `rewrite_error` returns true.
     if (!to || !rewrite_error(burst.data[packet], burst.headers[packet], key, to->key)) continue;
     if (to->next_hop) burst.send_by(packet, *to->next_hop);

@@ -74,10 +74,21 @@ struct Part {
   std::uint16_t reply_bytes = 0;       ///< size of the part in the reply's entry
   std::uint16_t alignment = 2;         ///< alignment of both parts: 1, 2, 4 or 8
   /// Size of the image that `write` writes and `open` reads at another worker or process; the image
-  /// is not aligned. A process without this function takes a connection over only if this image is
-  /// all 0.
+  /// is not aligned.
   std::uint16_t image_bytes = 0;
+  /// True: a process without this function takes a connection over only if this image is all 0, as
+  /// the connection would break. False: it takes every connection over.
+  bool is_needed = true;
   bool replies = true;  ///< false: no connection has a reply's entry, so none is looked up
+};
+
+/// The way of an originator's packets through a whole chain.
+template <class K>
+struct Traversal {
+  K arrives;  ///< key with which they arrive
+  K leaves;   ///< key with which they leave
+  /// The next hop that a function has chosen, else `leaves`'s destination.
+  typename K::Address sent_to;
 };
 
 /// A connection that is to be opened. The function fills the members under *answer*, and the
@@ -92,6 +103,8 @@ struct Opening {
   /// with none, or if the reply's entry cannot be inserted, the opening is given up
   /// (`Event::abandoned`).
   bool by_reply = false;
+  /// For a function that judges, in a chain (`judges`); else null: functions rewrite nothing.
+  const Traversal<K>* traversal = nullptr;
   std::byte* state = nullptr;        ///< the function's part of the originator's entry
   std::byte* reply_state = nullptr;  ///< the function's part of the reply's entry
   /// True: another worker or process had the connection. There is no packet, the burst is empty,
@@ -170,6 +183,11 @@ class FunctionFor {
   /// Returns the parts of a chain's functions; a function that is no chain returns its own part.
   virtual std::vector<Part> parts() const { return {part()}; }
 
+  /// True: the function judges connections by the addresses with which packets arrive and leave,
+  /// whatever other functions rewrite. A chain then opens connections in it after all others, and
+  /// says their `Traversal`. Such a function rewrites nothing.
+  virtual bool judges() const { return false; }
+
   /// Returns for each of these packets' keys, at most 64, which end of the packet's
   /// connection is hashed to choose the worker: if the function rewrites one end, the other one. By
   /// default neither: nothing is rewritten.
@@ -228,9 +246,10 @@ class FunctionFor {
   virtual void write(const K&, const std::byte* /*state*/, std::byte* /*image*/) const {}
 
   /// Returns the fate, under the present settings, of the connection with this originator's key and
-  /// state. Any worker may have opened the connection. `is_answered`: the replying side has sent a
-  /// packet, or may have.
-  virtual Fate fate(const K&, const std::byte* /*state*/, bool /*is_answered*/) const {
+  /// state. Any worker may have opened the connection. `traversal`: as in `Opening`. `is_answered`:
+  /// the replying side has sent a packet, or may have.
+  virtual Fate fate(const K&, const Traversal<K>* /*traversal*/, const std::byte* /*state*/,
+                    bool /*is_answered*/) const {
     return Fate::stays;
   }
 
@@ -262,6 +281,25 @@ class Function : public Steering {
   /// False: nothing is tracked, and `open` is never called. A packet that may begin a connection
   /// reaches `serve` with the verdict `table_full`.
   virtual bool stateful() const { return true; }
+  /// True: packets that are wrong by themselves (`check_headers`, parse/check.h) get the verdict
+  /// `malformed`, and those that cannot be of the connection whose key they have, `invalid`. No
+  /// function of a chain sees such packets, if one of them checks.
+  virtual bool checks_packets() const { return false; }
+  /// @name Packets to and from the host itself
+  /// @{
+  /// True: the function decides about these, too, and the line passes them to it like all others
+  /// (`Burst::of_host`). The function leaves packets to the host with the verdict `no_service`. If
+  /// false, no function sees packets to the host without a connection, nor any from its kernel.
+  virtual bool guards_host() const { return false; }
+  /// Gives a verdict that drops to those packets to the host that have no key in a lane and that
+  /// the host must not get: packets to groups, ICMP messages that are no queries, and later
+  /// fragments of such packets. Called only if the function guards the host, once a burst before
+  /// connections are looked up.
+  virtual void guard(Burst&) {}
+  /// Gives a verdict that drops to ICMP errors to the host that are about no connection. Called
+  /// only if the function guards the host, once a burst after `serve`.
+  virtual void guard_errors(Burst&) {}
+  /// @}
   virtual FunctionFor<KeyV4>& v4() = 0;
   virtual FunctionFor<KeyV6>& v6() = 0;
 

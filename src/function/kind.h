@@ -31,6 +31,7 @@ struct FunctionCommand {
   std::string_view path;  ///< "/drain"
   bool changes = false;   ///< true: a POST, refused while another process takes over or a shard
                           ///< moves; false: a GET
+  bool is_log = false;    ///< true: a GET of a log's events (`FunctionDeployment::log`)
 };
 
 /// An array in the statistics, which DPDK's telemetry offers as /millrace/<key>.
@@ -49,6 +50,7 @@ struct FunctionNames {
 struct FunctionKind {
   std::string_view name;     ///< name in the keys `function` and `chain` of the configuration
   std::string_view summary;  ///< description in one line, for `millrace schemes`
+  bool rewrites = false;     ///< true: changes the destinations of originators' packets
   std::span<const FunctionKey> keys;
   std::span<const FunctionCommand> commands;
   std::span<const FunctionTelemetry> telemetry;

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "function/balance/kind.h"
+#include "function/firewall/kind.h"
 #include "function/forward/kind.h"
 
 namespace millrace {
@@ -11,6 +12,7 @@ std::span<const FunctionKind* const> kinds() {
   static const std::array all{
       &balance_kind(),
       &forward_kind(),
+      &firewall_kind(),
   };
   return all;
 }

@@ -24,14 +24,17 @@ struct FunctionKind;
 struct Surroundings {
   const HostAddresses<AddressV4>& v4;  ///< own addresses and routes
   const HostAddresses<AddressV6>& v6;
-  std::vector<bool> has_kernel;  ///< for each link: true if the kernel has an interface there, too
+  struct Port {
+    std::string name;
+    bool has_kernel = false;  ///< the kernel has an interface there, too
+  };
+  std::vector<Port> ports;  ///< indexed by link; empty: the file is not for a live run
 
   template <class A>
   const auto& family() const {
     return of_family<A>(v4, v6);
   }
-  /// False: the file has no ports, so there are no links.
-  bool is_live() const { return !has_kernel.empty(); }
+  bool is_live() const { return !ports.empty(); }
 };
 
 /// Settings of a run for all its functions, from the rest of the file and from the command line.
@@ -42,6 +45,8 @@ struct FunctionRun {
   /// Longest idle time after which a connection without an entry may still go on.
   std::uint32_t quiet_ms = 600'000;
   unsigned helpers = 0;  ///< threads that may be started besides the workers
+  /// True: another function of the chain rewrites destinations.
+  bool others_rewrite = false;
   /// The JSON object that the previous process has sent first (`FunctionDeployment::tell_first`);
   /// null: this process takes over from no other.
   const Json* offered = nullptr;
@@ -61,6 +66,7 @@ struct FunctionFacts {
   /// The key by which packets that no function handles are dropped; empty: such packets go on.
   std::string_view drops_unmatched;
   bool has_replies = false;  ///< true: the function rewrites some replies
+  bool guards_host = false;  ///< `Function::guards_host`
 };
 
 class FunctionSettings {

@@ -37,7 +37,7 @@
 #include "function/function.h"
 #include "parse/parse.h"
 #include "parse/rewrite.h"
-#include "parse/tcp.h"
+#include "parse/signal.h"
 #include "parse/test_checksums.h"
 #include "parse/test_packets.h"
 
@@ -139,7 +139,7 @@ class TestLine {
   }
   /// Returns the fate of the connection with this first packet.
   Fate fate(const Packet& packet, bool is_answered) {
-    return function().fate(key_of(packet), state(packet), is_answered);
+    return function().fate(key_of(packet), nullptr, state(packet), is_answered);
   }
   /// Returns the originator's state of the connection with this first packet.
   const std::byte* state(const Packet& packet) const { return records_.state(id_of(packet)); }
@@ -190,8 +190,15 @@ class TestLine {
     test::Bytes l4 = test::zeros(20 + packet.data);
     test::put(l4, 0, key.source_port);
     test::put(l4, 2, key.destination_port);
-    l4[12] = std::byte{0x50};
-    l4[13] = std::byte{packet.flags};
+    if (key.protocol == kProtocolSctp) {  // an INIT with the tag 1
+      l4.resize(32);
+      test::put(l4, 12, 0x100);
+      test::put(l4, 14, 20);
+      test::put(l4, 18, 1);
+    } else {
+      l4[12] = std::byte{0x50};
+      l4[13] = std::byte{packet.flags};
+    }
     test::Bytes bytes =
         kV4 ? test::ipv4({.protocol = key.protocol}, l4) : test::ipv6({.next = key.protocol}, l4);
     std::memcpy(&bytes[kSource], key.source.bytes.data(), Address::kBytes);
@@ -392,7 +399,7 @@ class TestLine {
   /// does (conntrack/state.h, which a function's tests may not include).
   bool begins(Signal signal) const {
     const bool is_answer = signal == Signal::syn_ack && !part_.replies;
-    return signal == Signal::syn || signal == Signal::ack || signal == Signal::packet || is_answer;
+    return begins_loosely(signal) || is_answer;
   }
   /// Returns true if the packet, a reply, proves its sender's connection, as the function of this
   /// name in line/family_opening.h does.

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <bit>
 
+#include "core/elapsed.h"
+
 namespace millrace {
 
 bool Allowance::take(Tick now) {
-  const auto passed = static_cast<std::uint32_t>(std::max(now - filled_, 0));
+  const std::uint32_t passed = elapsed_ms(filled_, now);
   if (passed > 0) {
     left_ = std::min(left_ + std::min(passed, kAtOnce) * (kASecond / 1000), kAtOnce);
     filled_ = now;
@@ -42,12 +44,22 @@ void HostCommon::send_own(const Outgoing& frame, Wire& wire) {
 }
 
 Host::Host(const HostConfig& config)
-    : common_{.links = config.links, .tells_unreachable = config.tells_unreachable},
+    : common_{.links = config.links},
       plan_(std::make_shared<const HostPlan>(config)),
       v4_(common_, plan_->v4, config.seed),
       v6_(common_, plan_->v6, config.seed),
       announces_(config.announces),
-      has_kernel_(std::ranges::any_of(config.links, &HostLink::has_kernel)) {}
+      has_kernel_(std::ranges::any_of(config.links, &HostLink::has_kernel)) {
+  adopt_settings();
+}
+
+/// Adopts the plan's settings of links and errors.
+void Host::adopt_settings() {
+  common_.tells_unreachable = plan_->tells_unreachable;
+  for (std::size_t link = 0; link < plan_->mss.size(); ++link)
+    common_.links[link].mss = plan_->mss[link];
+  common_.limits_mss = std::ranges::any_of(plan_->mss, [](auto mss) { return mss != 0; });
+}
 
 void Host::begin(Tick now, Wire& wire) {
   if (announces_) {
@@ -60,7 +72,7 @@ void Host::begin(Tick now, Wire& wire) {
 
 void Host::update(std::shared_ptr<const HostPlan>& plan, Tick now, Wire& wire) {
   plan_.swap(plan);
-  common_.tells_unreachable = plan_->tells_unreachable;
+  adopt_settings();
   v4_.update(plan_->v4);
   v6_.update(plan_->v6);
   begin(now, wire);
@@ -73,12 +85,7 @@ void Host::tick(Tick now, Wire& wire) {
 
 void Host::admit(Burst& burst, std::span<const Arrival> arrivals) {
   std::uint64_t unfiled = 0;
-  fragments_ = 0;
-  for (const Arrival& arrival : arrivals) {
-    const Ingress::Found found = plan_->ingress.inspect(burst, arrival);
-    unfiled |= found.unfiled;
-    fragments_ |= found.fragments;
-  }
+  for (const Arrival& arrival : arrivals) unfiled |= plan_->ingress.inspect(burst, arrival);
   unfile(burst, unfiled);
 }
 
@@ -86,36 +93,29 @@ std::uint64_t Host::looked_up(Burst& burst, const Steering& steering) const {
   return v4_.keep_for_host(burst, steering) | v6_.keep_for_host(burst, steering);
 }
 
-void Host::filed(Burst& burst, const Steering& steering, bool keeps_all) {
+void Host::filed(Burst& burst, const Steering& steering) {
   if (has_kernel_ && (burst.quoted_v4.size | burst.quoted_v6.size) != 0)
     unfile(burst, v4_.errors_for_kernel(burst, steering) | v6_.errors_for_kernel(burst, steering));
-  if (fragments_ == 0 && !has_pending()) [[likely]]
-    return;
-  std::uint64_t of_v4 = 0;
-  for (unsigned i = 0; i < burst.size; ++i)
-    of_v4 |= std::uint64_t{burst.headers[i].family == 4} << i;
-  const auto v4 = v4_.filed(burst, steering, fragments_ & of_v4, keeps_all);
-  const auto v6 = v6_.filed(burst, steering, fragments_ & ~of_v4, keeps_all);
-  const auto set = [&burst](std::uint64_t packets, Verdict verdict) {
-    for (; packets != 0; packets &= packets - 1)
-      burst.verdict[static_cast<unsigned>(std::countr_zero(packets))] = verdict;
-  };
-  set(v4.refused | v6.refused, Verdict::service_fragment);
-  set(v4.untracked | v6.untracked, Verdict::no_service);
-  unfile(burst, v4.refused | v6.refused | v4.untracked | v6.untracked);
+}
+
+bool Host::is_rewritten(Burst& burst, unsigned packet) {
+  if (burst.headers[packet].family == 4) return HostFor<AddressV4>::is_rewritten(burst, packet);
+  return burst.headers[packet].family == 6 && HostFor<AddressV6>::is_rewritten(burst, packet);
 }
 
 Host::Routed Host::route(Burst& burst, std::uint64_t forward, std::span<Outgoing> out, Wire& wire) {
   Routed routed;
-  if (has_pending()) [[unlikely]] {
-    for (unsigned i = 0; i < burst.size; ++i) {
-      if (burst.headers[i].family == 4) v4_.resolve(burst, i);
-      if (burst.headers[i].family == 6) v6_.resolve(burst, i);
-    }
-  }
   for (unsigned i = 0; i < burst.size; ++i) {
-    if (is_drop(burst.verdict[i]) && burst.verdict[i] != Verdict::refused) continue;
+    if (is_drop(burst.verdict[i]) && !is_answered(burst.verdict[i])) continue;
     const std::uint64_t bit = std::uint64_t{1} << i;
+    const bool is_of_kernel = (burst.of_host & bit) != 0;
+    if (is_of_kernel && is_drop(burst.verdict[i])) continue;
+    if (is_of_kernel && !is_rewritten(burst, i)) {
+      out[i] = {burst.handle[i], burst.data[i], burst.length[i], burst.link[i]};
+      if (!is_served(burst.verdict[i])) burst.verdict[i] = Verdict::passed;
+      routed.sent |= bit;
+      continue;
+    }
     Handling handling{burst, i, (forward & bit) != 0, out[i], wire};
     const unsigned family = burst.headers[i].family;
     const After after = family == 4   ? v4_.route(handling)

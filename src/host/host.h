@@ -37,7 +37,9 @@ struct HostPlan {
       : v4(config.v4, config.links),
         v6(config.v6, config.links),
         ingress(config.links, v4, v6),
-        tells_unreachable(config.tells_unreachable) {}
+        tells_unreachable(config.tells_unreachable) {
+    for (const HostLink& link : config.links) mss.push_back(link.mss);
+  }
   HostPlan(const HostPlan&) = delete;
   HostPlan& operator=(const HostPlan&) = delete;
 
@@ -45,6 +47,7 @@ struct HostPlan {
   HostTables<AddressV6> v6;
   Ingress ingress;
   bool tells_unreachable;
+  std::vector<std::uint16_t> mss;  ///< indexed by link
 };
 
 class Host {
@@ -64,12 +67,9 @@ class Host {
   /// and of other packets that are for the host alone. `arrivals` says which packets came on which
   /// link; a packet in none of the `arrivals` is not checked.
   void admit(Burst& burst, std::span<const Arrival> arrivals);
-  /// Refuses first fragments to a service or from its backends, since later fragments have no
-  /// ports. Removes from the lanes the keys of first fragments to the host itself or a virtual
-  /// address, of all other first fragments unless `keeps_all`, and of ICMP errors for the kernel.
-  /// `keeps_all`: no packet of the burst goes to another worker. To be called after `admit` for the
-  /// same burst.
-  void filed(Burst& burst, const Steering& steering, bool keeps_all);
+  /// Removes from the lanes the keys of ICMP errors for the kernel. To be called after `admit` for
+  /// the same burst.
+  void filed(Burst& burst, const Steering& steering);
   /// Withholds from functions the packets without a connection that are for the host itself, or for
   /// a virtual address where no service takes them. To be called after the lookups. Returns a bit
   /// for each such packet.
@@ -82,7 +82,9 @@ class Host {
   /// Decides where the packets with their bit in `forward` set go. Reads what the line wrote;
   /// writes verdicts, Ethernet headers and hop limits, and `out` for each packet that is sent.
   /// Packets to the host itself are answered whether or not their bit is set, unless their verdict
-  /// drops them. The sender of a packet with the verdict `refused` gets a RST or an ICMP error.
+  /// drops them. Packets of the host's kernel (`Burst::of_host`) go out as they are, unless their
+  /// verdict drops them or the line has rewritten them. The sender of a packet whose verdict is
+  /// answered (`is_answered`) gets a RST or an ICMP error.
   Routed route(Burst& burst, std::uint64_t forward, std::span<Outgoing> out, Wire& wire);
 
   /// Sends a frame of the kernel; it counts as generated.
@@ -126,16 +128,16 @@ class Host {
   std::size_t held() const { return common_.held.size(); }
 
  private:
+  void adopt_settings();
   After hear_arp(Handling& handling);
-  bool has_pending() const { return v4_.has_pending() || v6_.has_pending(); }
+  static bool is_rewritten(Burst& burst, unsigned packet);
 
   HostCommon common_;
   std::shared_ptr<const HostPlan> plan_;
   HostFor<AddressV4> v4_;
   HostFor<AddressV6> v6_;
   bool announces_;
-  bool has_kernel_;              // some link has a kernel interface
-  std::uint64_t fragments_ = 0;  // fragments of the last burst given to `admit`, a bit each
+  bool has_kernel_;  // some link has a kernel interface
 };
 
 }  // namespace millrace

@@ -57,13 +57,13 @@ After HostFor<A>::answer(Handling& h) {
   }
   const auto fragment = read_fragment<A>(packet, headers);
   if (is_echo_request(packet, headers) && is_one_host(source)) {
-    if (fragment) treatments_.note(fragment->datagram, Treatment::answered, h.now());
+    if (fragment) answered_pings_.note(fragment->datagram, h.now());
     make_echo_reply(packet, headers);
     return send_back(h, source);
   }
-  if (fragment && tables_->served.find(destination) != nullptr) {
-    h.verdict() = Verdict::service_fragment;
-    return After::stays;
+  if (fragment && !fragment->is_first() && answered_pings_.contains(fragment->datagram, h.now())) {
+    swap_ends(packet, headers);
+    return send_back(h, source);
   }
   return refuse(h, Verdict::not_ours, IcmpError::port_unreachable);
 }
@@ -80,11 +80,6 @@ bool HostFor<A>::is_for_kernel(const Handling& h, const A& destination) const {
 
 template <class A>
 After HostFor<A>::give_to_kernel(Handling& h) {
-  // A later fragment has no ports, and a service may have the same address, so the later fragment
-  // is treated like the first one.
-  const auto fragment = read_fragment<A>(h.packet(), h.headers());
-  if (fragment && fragment->is_first)
-    treatments_.note(fragment->datagram, Treatment::routed, h.now());
   const bool is_given = h.wire.give_to_kernel(h.burst.handle[h.i], h.came_on());
   h.verdict() = is_given ? Verdict::consumed : Verdict::kernel_full;
   return is_given ? After::taken : After::stays;
@@ -103,12 +98,15 @@ After HostFor<A>::send_back(Handling& h, const A& to) {
   return send_to(frame, to, h.came_on(), h.now(), h.wire) ? After::taken : After::stays;
 }
 
-/// Refuses a packet whose service has no backend for it: by a RST for TCP, else by an ICMP error.
+/// Tells a packet's sender that the packet is refused: by a RST for TCP, else by an ICMP error.
 template <class A>
 After HostFor<A>::turn_away(Handling& h) {
   const std::span<const std::byte> packet(h.packet(), h.burst.length[h.i]);
-  if (h.headers().protocol != kProtocolTcp)
-    return refuse(h, Verdict::refused, IcmpError::port_unreachable);
+  const Verdict why = h.verdict();
+  if (h.headers().protocol != kProtocolTcp) {
+    return refuse(h, why,
+                  why == Verdict::refused ? IcmpError::port_unreachable : IcmpError::prohibited);
+  }
   if (may_answer_with_error<A>(packet, h.headers())) {
     if (const auto reset = answering_reset<Key<A>>(h.packet(), h.headers()))
       tell(*reset, h.now(), h.wire);

@@ -3,16 +3,20 @@
 #include "host/host_for.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <set>
 #include <span>
 #include <utility>
 
 #include "core/address.h"
+#include "core/protocol.h"
 #include "host/addresses_of.h"
+#include "host/division.h"
 #include "host/ethernet.h"
 #include "host/hop_limit.h"
 #include "host/listening.h"
+#include "parse/rewrite.h"
 
 namespace millrace {
 namespace {
@@ -82,10 +86,7 @@ HostTables<A>::HostTables(const HostAddresses<A>& given, const std::vector<HostL
       beyond(addresses.passes ? all_routes(addresses, std::vector<A>{}, kLocal, kGroup)
                               : std::vector<Route<A>>{}),
       served(served_routes(addresses)),
-      local(local_addresses(addresses)) {
-  const std::set<Destination<A>> sources(addresses.backends.begin(), addresses.backends.end());
-  replies.build(std::vector(sources.begin(), sources.end()));
-}
+      local(local_addresses(addresses)) {}
 
 template <class A>
 std::vector<A> local_addresses(const HostAddresses<A>& addresses) {
@@ -154,7 +155,9 @@ template struct HostTables<AddressV6>;
 
 template <class A>
 HostFor<A>::HostFor(HostCommon& common, const HostTables<A>& tables, std::uint32_t seed)
-    : common_(common), tables_(&tables), neighbours_(seed) {}
+    : common_(common), tables_(&tables), neighbours_(seed) {
+  parts_.reserve(Division::kMostFragments);
+}
 
 template <class A>
 void HostFor<A>::update(const HostTables<A>& tables) {
@@ -264,13 +267,6 @@ void HostFor<A>::know(unsigned link, const A& address, const Mac& mac, Tick now,
   neighbours_.asked_by(link, address, mac, now, listener);
 }
 
-template <class A>
-After HostFor<A>::route(Handling& h) {
-  if (h.verdict() == Verdict::fragment) [[unlikely]]
-    return route_fragment(h);
-  return route_whole(h);
-}
-
 /// Returns the next hop that a function has chosen; none if it has chosen none.
 template <class A>
 std::optional<A> HostFor<A>::next_hop(const Handling& h) {
@@ -278,16 +274,33 @@ std::optional<A> HostFor<A>::next_hop(const Handling& h) {
   return h.burst.template next_hops<A>()[h.i];
 }
 
-/// Routes a whole packet, or a fragment that is treated like one.
+/// Lowers the MSS of a SYN to what the links' settings allow.
 template <class A>
-After HostFor<A>::route_whole(Handling& h) {
+void HostFor<A>::limit_mss(const Handling& h, unsigned link) const {
+  constexpr unsigned kHeaders = A::kBytes == 4 ? 40 : 60;  // of IP and TCP, without options
+  const std::array both{&common_.links[h.came_on()], &common_.links[link]};
+  unsigned most = HostLink::kMssOfLinks;
+  for (const HostLink* one : both) {
+    if (one->mss != HostLink::kMssOfLinks) {
+      if (one->mss != 0) most = std::min<unsigned>(most, one->mss);
+      continue;
+    }
+    for (const HostLink* fits : both)
+      most = std::min(most, std::max(fits->mtu, kHeaders + 1) - kHeaders);
+  }
+  if (most != HostLink::kMssOfLinks)
+    clamp_mss(h.packet(), h.headers(), static_cast<std::uint16_t>(most));
+}
+
+template <class A>
+After HostFor<A>::route(Handling& h) {
   std::byte* const packet = h.packet();
   const Headers& headers = h.headers();
   std::optional<A> chosen;
   if (h.burst.has_next_hop != 0) [[unlikely]]
     chosen = next_hop(h);
   const A destination = chosen ? *chosen : destination_of<A>(packet, headers);
-  if (h.verdict() == Verdict::refused) return turn_away(h);
+  if (is_answered(h.verdict())) return turn_away(h);
   const auto& routes = h.verdict() == Verdict::passed ? tables_->beyond : tables_->routes;
   const Route<A>* route = routes.find(destination);
   if ((route != nullptr && route->link >= kGroup) || !is_one_host(destination) ||
@@ -309,14 +322,26 @@ After HostFor<A>::route_whole(Handling& h) {
   const unsigned missing = h.burst.wire_length[h.i] - h.burst.length[h.i];
   const auto bytes = static_cast<unsigned>(headers.l4_end - headers.l3);
   const unsigned mtu = common_.links[route->link].mtu;
-  if (bytes + missing > mtu) return refuse(h, Verdict::too_big, IcmpError::too_big, mtu);
+  const bool is_too_big = bytes + missing > mtu;
+  if (is_too_big && (missing != 0 || !may_be_divided(packet, headers, mtu)))
+    return refuse(h, Verdict::too_big, IcmpError::too_big, mtu);
+  if (common_.limits_mss && headers.protocol == kProtocolTcp) [[unlikely]]
+    limit_mss(h, route->link);
   decrement_hop_limit(packet, headers);
   h.out = {.handle = h.burst.handle[h.i],
            .data = packet + headers.l3 - kEthernetHeader,
            .length = static_cast<std::uint16_t>(bytes + kEthernetHeader),
            .link = static_cast<std::uint8_t>(route->link)};
+  if (is_too_big && !divide(h, mtu)) {
+    h.verdict() = Verdict::no_buffer;
+    return After::stays;
+  }
   const Way way = find_way(h.out, *route, destination, h.now(), h.wire);
-  if (way.mac != nullptr) return After::sent;
+  if (way.mac != nullptr) {
+    if (is_too_big) [[unlikely]]
+      send_parts(h, way);
+    return After::sent;
+  }
   const bool is_as_it_came = !is_served(h.verdict());
   if (way.may_wait() && common_.hold({.frame = h.out,
                                       .headers = behind_ethernet(headers),
@@ -325,11 +350,56 @@ After HostFor<A>::route_whole(Handling& h) {
                                       .is_v4 = A::kBytes == 4,
                                       .is_as_it_came = is_as_it_came})) {
     h.verdict() = Verdict::held;
+    send_parts(h, way);
     return After::taken;
   }
+  for (const Outgoing& part : parts_) h.wire.drop(part.handle);
+  parts_.clear();
   if (is_as_it_came) return refuse(h, Verdict::unresolved, IcmpError::host_unreachable);
   h.verdict() = Verdict::unresolved;
   return After::stays;
+}
+
+/// Divides the packet in `h.out`, which becomes the first fragment; the others wait in `parts_`.
+/// False: there is no memory for them, and nothing is changed.
+template <class A>
+bool HostFor<A>::divide(const Handling& h, unsigned mtu) {
+  const Division division(h.out.data + kEthernetHeader, h.out.length - kEthernetHeader, mtu);
+  for (unsigned n = 1; n < division.count(); ++n) {
+    const unsigned bytes = kEthernetHeader + division.bytes(n);
+    Outgoing part = h.wire.make(bytes);
+    if (part.data == nullptr) {
+      for (const Outgoing& made : parts_) h.wire.drop(made.handle);
+      parts_.clear();
+      return false;
+    }
+    division.write(n, part.data + kEthernetHeader);
+    part.length = static_cast<std::uint16_t>(bytes);
+    part.link = h.out.link;
+    parts_.push_back(part);
+  }
+  division.make_first();
+  h.out.length = static_cast<std::uint16_t>(kEthernetHeader + division.bytes(0));
+  return true;
+}
+
+/// Sends the other fragments of the packet in `h.out` behind it, or holds them like it.
+template <class A>
+void HostFor<A>::send_parts(const Handling& h, const Way& way) {
+  for (const Outgoing& part : parts_) {
+    std::memcpy(part.data, h.out.data, kEthernetHeader);
+    if (way.mac != nullptr) {
+      common_.send_own(part, h.wire);
+    } else if (!common_.hold({.frame = part,
+                              .headers = {},
+                              .neighbour = way.id,
+                              .came_on = h.came_on(),
+                              .is_v4 = A::kBytes == 4,
+                              .is_own = true})) {
+      h.wire.drop(part.handle);
+    }
+  }
+  parts_.clear();
 }
 
 /// Finds the next hop's MAC, and writes the Ethernet header; its destination is 0 if the MAC is

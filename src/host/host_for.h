@@ -7,7 +7,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <span>
 #include <vector>
@@ -15,11 +14,10 @@
 #include "core/address.h"
 #include "core/burst.h"
 #include "core/counter.h"
-#include "core/destination_table.h"
 #include "core/mac.h"
 #include "core/reset.h"
 #include "core/steering.h"
-#include "host/datagrams.h"
+#include "host/answered_pings.h"
 #include "host/icmp.h"
 #include "host/known_addresses.h"
 #include "host/neighbours.h"
@@ -54,8 +52,6 @@ struct HostAddresses {
     unsigned bits;
   };
   std::vector<Prefix> served;
-  /// Sources of services' replies: address, port and protocol of each backend.
-  std::vector<Destination<A>> backends;
   struct Permanent {
     A address;
     unsigned link = 0;
@@ -80,6 +76,10 @@ struct HostLink {
   /// destination MAC 0.
   bool has_neighbours = true;
   ReversePath reverse_path = ReversePath::off;
+  /// The largest MSS (RFC 9293, 3.7.1) in SYNs that arrive or leave on the link; 0: any.
+  /// `kMssOfLinks`: what fits the MTUs of both links.
+  std::uint16_t mss = 0;
+  static constexpr std::uint16_t kMssOfLinks = 0xffff;
   /// The kernel has an interface there: packets to the host's own addresses, or to all stations on
   /// the link, go to the kernel unless a service takes them.
   bool has_kernel = false;
@@ -98,8 +98,7 @@ struct HostTables {
   Routes<A> routes;  ///< configured routes, and routes to the host, broadcasts and links' networks
   Routes<A> beyond;  ///< `routes` without the virtual addresses; empty if `passes` is false
   Routes<A> served;  ///< destinations of packets that services may take
-  KnownAddresses<A> local;      ///< the host's own and virtual addresses
-  DestinationTable<A> replies;  ///< sources from which services' replies come
+  KnownAddresses<A> local;  ///< the host's own and virtual addresses
 };
 
 /// Returns the host's own addresses and the virtual ones.
@@ -189,6 +188,7 @@ class Allowance {
 
 struct HostCommon {
   std::vector<HostLink> links;
+  bool limits_mss = false;  ///< some link has an `mss`
   bool tells_unreachable = true;
   Allowance allowance;
   std::vector<HeldFrame> held;
@@ -223,7 +223,7 @@ struct Handling {
   std::byte* packet() const { return burst.data[i]; }
   const Headers& headers() const { return burst.headers[i]; }
   Verdict& verdict() const { return burst.verdict[i]; }
-  unsigned came_on() const { return wire.link_of(burst.handle[i]); }
+  unsigned came_on() const { return burst.link[i]; }
   Tick now() const { return burst.now; }
 };
 enum class After : std::uint8_t {
@@ -269,22 +269,8 @@ class HostFor {
   /// Returns a bit for each ICMP error that is addressed to the host itself and quotes a packet of
   /// the host or its kernel, not of a service.
   std::uint64_t errors_for_kernel(Burst& burst, const Steering& steering) const;
-  /// Number of bursts after which a pending fragment is forgotten: it can no longer reach
-  /// `resolve`, as it has been taken out of its burst.
-  static constexpr unsigned kInFlight = 5;
-  /// Fragments with keys that must not be looked up, a bit each.
-  struct Apart {
-    std::uint64_t refused = 0;    ///< fragments that belong to a service
-    std::uint64_t untracked = 0;  ///< fragments that belong to no service
-  };
-  /// Does what `Host::filed` does, for the fragments of this family that have their bit in
-  /// `fragments`.
-  Apart filed(Burst& burst, const Steering& steering, std::uint64_t fragments, bool keeps_all);
-  /// True while first fragments that may be replies are on their way through the line.
-  bool has_pending() const { return !pending_.empty(); }
-  /// Refuses packet `i` of the burst if it is a pending first fragment that a service has rewritten
-  /// or given a next hop.
-  void resolve(Burst& burst, unsigned i);
+  /// True if the line has rewritten the packet, or a function has chosen its next hop.
+  static bool is_rewritten(Burst& burst, unsigned packet);
   /// Do what the functions of the same name in `Host` do, for this family.
   void append_known(std::vector<KnownNeighbour>& all) const;
   void append_silent(std::vector<SilentNeighbour>& all) const;
@@ -310,8 +296,9 @@ class HostFor {
   Way find_way(const Outgoing& frame, const Route<A>& route, const A& destination, Tick now,
                Wire& wire);
   static std::optional<A> next_hop(const Handling& handling);
-  After route_whole(Handling& handling);
-  After route_fragment(Handling& handling);
+  void limit_mss(const Handling& handling, unsigned link) const;
+  bool divide(const Handling& handling, unsigned mtu);
+  void send_parts(const Handling& handling, const Way& way);
   After answer(Handling& handling);
   bool is_for_kernel(const Handling& handling, const A& destination) const;
   After give_to_kernel(Handling& handling);
@@ -326,7 +313,6 @@ class HostFor {
   void tell(IcmpError error, const About& about, const std::optional<RewrittenKey<A>>& sent,
             Tick now, Wire& wire);
   bool is_own(const A& address) const;
-  static bool is_rewritten(Burst& burst, unsigned packet);
   bool belongs_to_service(const Key<A>& key, const Steering& steering) const;
   bool is_virtual(const A& address) const;
   bool is_answered_on(const A& address, unsigned link) const;
@@ -338,15 +324,8 @@ class HostFor {
   const HostTables<A>* tables_;
   Neighbours<A> neighbours_;
   std::vector<KnownNeighbour> rivals_;
-  Treatments<A> treatments_;
-  /// A first fragment that may be a reply.
-  struct Pending {
-    Handle handle;
-    Datagram<A> datagram;
-    unsigned burst;
-  };
-  std::deque<Pending> pending_;  // in the order in which they reach `resolve`
-  unsigned bursts_ = 0;          // calls of `filed` so far
+  AnsweredPings<A> answered_pings_;
+  std::vector<Outgoing> parts_;  // fragments of the packet being routed, without the first
 };
 
 }  // namespace millrace

@@ -31,6 +31,7 @@
 
 #include "core/address.h"
 #include "host/host.h"
+#include "host/test_steering.h"
 #include "parse/parse.h"
 #include "parse/rewrite.h"
 #include "parse/test_packets.h"
@@ -322,8 +323,8 @@ class HostScenario : public testing::Test, protected Wire {
       const Bytes tag = be(0x8100) + be(0xa000);
       memory.insert(memory.begin() + 12, tag.begin(), tag.end());
     }
-    link_of_[handle] = link;
     auto burst = std::make_unique<Burst>();
+    burst->link[0] = static_cast<std::uint8_t>(link);
     burst->size = 1;
     burst->now = now_;
     burst->data[0] = memory.data();
@@ -334,7 +335,7 @@ class HostScenario : public testing::Test, protected Wire {
     if (is_attacked_) {
       const Arrival arrival{0, 1, link};
       host_->admit(*burst, {&arrival, 1});
-      host_->filed(*burst, SteersAll(), handle % 2 == 0);
+      host_->filed(*burst, SteersAll());
     }
     auto& lane = burst->lane<Key<A>>();
     begin_serving<Key<A>>(*burst);
@@ -400,7 +401,6 @@ class HostScenario : public testing::Test, protected Wire {
     EXPECT_TRUE(frames_.contains(handle));
     said_.emplace_back("0 to kernel");
   }
-  unsigned link_of(Handle handle) const override { return link_of_.at(handle); }
 
  private:
   static Mac mac_at(std::span<const std::byte> frame, std::size_t at) {
@@ -490,7 +490,6 @@ class HostScenario : public testing::Test, protected Wire {
   Tick now_{1000};
   Handle handles_ = 0;
   std::map<Handle, Bytes> frames_;
-  std::map<Handle, unsigned> link_of_;
   std::vector<std::string> said_;
 };
 

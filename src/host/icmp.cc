@@ -38,6 +38,8 @@ constexpr TypeAndCode message(IcmpError error, bool v4) {
       return v4 ? TypeAndCode{3, 1} : TypeAndCode{1, 3};
     case IcmpError::port_unreachable:
       return v4 ? TypeAndCode{3, 3} : TypeAndCode{1, 4};
+    case IcmpError::prohibited:
+      return v4 ? TypeAndCode{3, 13} : TypeAndCode{1, 1};
   }
   return {};
 }
@@ -46,13 +48,11 @@ constexpr TypeAndCode message(IcmpError error, bool v4) {
 
 template <class A>
 bool may_answer_with_error(std::span<const std::byte> packet, const Headers& headers) {
-  constexpr bool kV4 = A::kBytes == 4;
-  using Ip = std::conditional_t<kV4, Ipv4, Ipv6>;
-  const std::byte* const ip = packet.data() + headers.l3;
+  using Ip = std::conditional_t<A::kBytes == 4, Ipv4, Ipv6>;
   if (!is_one_host(source_of<A>(packet.data(), headers)) ||
       !is_one_host(destination_of<A>(packet.data(), headers)))
     return false;
-  if (kV4 && (u16(ip + 6) & 0x1fff) != 0) return false;  // the first fragment got the error
+  if (headers.protocol == kProtocolFragment) return false;  // the first fragment got the error
   if (headers.protocol != Ip::kControl) return true;
   if (headers.l4 >= headers.l4_end) return false;
   return Ip::message(u8(packet.data() + headers.l4)) == detail::Message::query;

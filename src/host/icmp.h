@@ -18,6 +18,7 @@ enum class IcmpError : std::uint8_t {
   no_route,          ///< network unreachable, no route to destination
   host_unreachable,  ///< host unreachable, address unreachable
   port_unreachable,
+  prohibited,  ///< communication administratively prohibited
 };
 
 /// Largest message in bytes, including its IP header; the quoted packet is cut to fit (RFC 1812,

@@ -8,7 +8,6 @@
 #include <span>
 
 #include "host/addresses_of.h"
-#include "host/datagrams.h"
 #include "host/ethernet.h"
 #include "parse/checksum.h"
 #include "parse/link.h"
@@ -51,8 +50,8 @@ constexpr unsigned kFragmentAt = kEthernetHeader + 6;
 constexpr auto kFragmentBits =
     std::bit_cast<std::uint32_t>(std::array<std::uint8_t, 4>{0x3f, 0xff});
 
-/// Returns why an untagged port refuses a frame, by what follows the MACs; `tracked` if the port
-/// does not refuse the frame.
+/// Returns why a port refuses a frame without the tag of its own VLAN, by what follows the MACs;
+/// `tracked` if the port does not refuse the frame.
 Verdict check_tags(std::span<const std::byte> frame, bool is_ip) {
   const unsigned at = ether_type_at(frame);
   if (frame.size() < at + 2) return Verdict::tracked;
@@ -223,30 +222,35 @@ inline bool Ingress::is_plain(const Burst& burst, unsigned i, const Link& link) 
                                       : are_plain(burst, one, link, v6_);
 }
 
-Ingress::Found Ingress::inspect(Burst& burst, const Arrival& arrival) const {
+std::uint64_t Ingress::inspect(Burst& burst, const Arrival& arrival) const {
+  if (arrival.is_foreign) [[unlikely]] {
+    std::fill(burst.verdict.begin() + arrival.begin, burst.verdict.begin() + arrival.end,
+              Verdict::foreign_vlan);
+    return bits_below(arrival.end) & ~bits_below(arrival.begin);
+  }
   const Link& link = links_[arrival.link];
   const bool is_any_plain = link.is.reverse_path == ReversePath::off;
   if (is_any_plain) [[likely]] {
     const bool v4 = burst.headers[arrival.begin].family == 4;
-    if (v4 ? are_plain(burst, arrival, link, v4_) : are_plain(burst, arrival, link, v6_)) return {};
+    if (v4 ? are_plain(burst, arrival, link, v4_) : are_plain(burst, arrival, link, v6_)) return 0;
   }
   std::uint64_t odd = 0;
   for (unsigned i = arrival.begin; i < arrival.end; ++i)
     odd |= std::uint64_t{!is_any_plain || !is_plain(burst, i, link)} << i;
-  Found found;
+  std::uint64_t unfiled = 0;
   for (; odd != 0; odd &= odd - 1)
-    judge(burst, static_cast<unsigned>(std::countr_zero(odd)), link, arrival.link, found);
-  return found;
+    judge(burst, static_cast<unsigned>(std::countr_zero(odd)), link, arrival.link, unfiled);
+  return unfiled;
 }
 
 void Ingress::judge(Burst& burst, unsigned i, const Link& link, unsigned number,
-                    Found& found) const {
+                    std::uint64_t& unfiled) const {
   const std::uint64_t bit = std::uint64_t{1} << i;
   const Headers& headers = burst.headers[i];
   const std::byte* const frame = burst.data[i];
   const auto unfile = [&](Verdict verdict) {
     burst.verdict[i] = verdict;
-    found.unfiled |= bit;
+    unfiled |= bit;
   };
   bool to_all = false;
   if (link.is.has_neighbours && burst.length[i] >= kEthernetHeader) {
@@ -271,7 +275,6 @@ void Ingress::judge(Burst& burst, unsigned i, const Link& link, unsigned number,
         family.judge(source_of<A>(frame, headers), destination_of<A>(frame, headers), headers,
                      burst.verdict[i], to_all, advertises, link.is.reverse_path, number);
     if (ruling.unfile) unfile(ruling.verdict);
-    if (!is_drop(ruling.verdict) && read_fragment<A>(frame, headers)) found.fragments |= bit;
   };
   if (headers.family == 4) by_addresses(v4_);
   if (headers.family == 6) by_addresses(v6_);

@@ -1,6 +1,6 @@
 // Decides which packets a router takes in, before their keys are looked up: packets in frames to
-// this station or, for groups, to all stations, without a VLAN, from a source that may send, to the
-// host, a group or a destination to which routers forward.
+// this station or, for groups, to all stations, of the link's VLAN, from a source that may send, to
+// the host, a group or a destination to which routers forward.
 //
 // An `Ingress` is part of a host's plan and never changes; any worker may call it. `millrace
 // replay` has no `Ingress`: a capture may have been taken anywhere.
@@ -23,6 +23,7 @@ struct Arrival {
   unsigned begin = 0;
   unsigned end = 0;
   unsigned link = 0;
+  bool is_foreign = false;  ///< the packets are of no link: their frames are of another VLAN
 };
 
 /// Table indexed by an address's first byte: 1 if addresses with that byte include some that are
@@ -77,13 +78,10 @@ class Ingress {
   Ingress(std::span<const HostLink> links, const HostTables<AddressV4>& v4,
           const HostTables<AddressV6>& v6);
 
-  struct Found {
-    std::uint64_t unfiled = 0;    ///< a bit for each packet whose key must not be looked up
-    std::uint64_t fragments = 0;  ///< a bit for each fragment that is taken in
-  };
   /// Checks packets of a parsed burst. A packet that is not taken in gets a verdict that says why,
-  /// and a tracked packet to a group gets `no_service`. All keys stay in their lanes.
-  Found inspect(Burst& burst, const Arrival& arrival) const;
+  /// and a tracked packet to a group gets `no_service`. Returns a bit for each packet whose key
+  /// must not be looked up; all keys stay in their lanes.
+  std::uint64_t inspect(Burst& burst, const Arrival& arrival) const;
 
  private:
   struct Link {
@@ -98,7 +96,8 @@ class Ingress {
   bool are_plain(const Burst& burst, const Arrival& arrival, const Link& link,
                  const IngressFor<A>& family) const;
   bool is_plain(const Burst& burst, unsigned i, const Link& link) const;
-  void judge(Burst& burst, unsigned i, const Link& link, unsigned number, Found& found) const;
+  void judge(Burst& burst, unsigned i, const Link& link, unsigned number,
+             std::uint64_t& unfiled) const;
 
   std::vector<Link> links_;
   /// True if services take packets by a prefix. Otherwise odd destinations are found when packets

@@ -10,7 +10,7 @@
 
 #include "core/address.h"
 #include "core/protocol.h"
-#include "host/datagrams.h"
+#include "host/answered_pings.h"
 #include "host/host.h"
 #include "host/known_addresses.h"
 #include "host/notice.h"
@@ -189,6 +189,30 @@ TEST_F(IngressTest, TakesFramesForThisStation) {
   EXPECT_EQ(of(kAll + kThem + be(0x0806) + test::zeros(46)), "not_ip");
   EXPECT_EQ(of(kUs + kThem + be(0x0806) + test::zeros(46)), "not_ip");
   EXPECT_EQ(of(kOurOther + kThem + be(0x0806) + test::zeros(46)), "other_station");
+}
+
+TEST_F(IngressTest, TakesNoFrameOfNoLink) {
+  const Bytes plain = frame(udp(kV4, "10.0.0.7"));
+  const std::vector<Bytes> frames{plain, plain, frame(udp(kV6, "fd00::7")), plain,
+                                  kUs + kThem + be(0x0806) + test::zeros(46)};
+  auto memory = frames;
+  auto burst = std::make_unique<Burst>();
+  for (Bytes& one : memory) {
+    burst->data[burst->size] = one.data();
+    burst->wire_length[burst->size] = burst->length[burst->size] =
+        static_cast<std::uint16_t>(one.size());
+    ++burst->size;
+  }
+  parse(*burst, LinkType::ethernet);
+  const std::vector<Arrival> arrivals{
+      {0, 1, 0}, {.begin = 1, .end = 3, .link = 0, .is_foreign = true}, {3, 4, 0}, {4, 5, 1, true}};
+  host_->admit(*burst, arrivals);
+  std::vector<std::string> verdicts;
+  for (unsigned i = 0; i < burst->size; ++i) verdicts.emplace_back(to_string(burst->verdict[i]));
+  EXPECT_EQ(verdicts, (std::vector<std::string>{"tracked", "foreign_vlan", "foreign_vlan",
+                                                "tracked", "foreign_vlan"}));
+  EXPECT_EQ(burst->v4.size, 2U);
+  EXPECT_EQ(burst->v6.size, 0U);
 }
 
 TEST_F(IngressTest, TakesNoVlanBut0) {
@@ -373,17 +397,18 @@ TEST(KnownAddresses, ContainsWhatItWasGiven) {
   EXPECT_FALSE(KnownAddresses<AddressV6>({}).contains(AddressV6{}));
 }
 
-TEST(Treatments, AreRememberedForAWhile) {
-  Treatments<AddressV4> treatments;
+TEST(AnsweredPings, AreRememberedForAWhile) {
+  AnsweredPings<AddressV4> pings;
   const Datagram<AddressV4> one{.source = {{10, 0, 0, 1}}, .destination = {{10, 0, 0, 2}}, .id = 7};
   Datagram<AddressV4> other = one;
   other.id = 8;
-  EXPECT_EQ(treatments.find(one, Tick{5}), Treatment::unknown);
-  treatments.note(one, Treatment::refused, Tick{5});
-  EXPECT_EQ(treatments.find(one, Tick{30'005}), Treatment::refused);
-  EXPECT_EQ(treatments.find(one, Tick{30'006}), Treatment::unknown);
-  EXPECT_EQ(treatments.find(other, Tick{5}), Treatment::unknown);
-  EXPECT_EQ(treatments.find(one, Tick{5 + (std::uint32_t{1} << 31)}), Treatment::unknown);
+  EXPECT_FALSE(pings.contains({}, Tick{5}));
+  EXPECT_FALSE(pings.contains(one, Tick{5}));
+  pings.note(one, Tick{5});
+  EXPECT_TRUE(pings.contains(one, Tick{30'005}));
+  EXPECT_FALSE(pings.contains(one, Tick{30'006}));
+  EXPECT_FALSE(pings.contains(other, Tick{5}));
+  EXPECT_FALSE(pings.contains(one, Tick{5 + (std::uint32_t{1} << 31)}));
 }
 
 TEST(Notices, TheirHeadersAreFoundBehindPriorities) {
@@ -400,21 +425,6 @@ TEST(Notices, TheirHeadersAreFoundBehindPriorities) {
   }
   const Bytes of_a_vlan = frame(ip, bytes({0x33, 0x33, 0, 0, 0, 1}), be(0x8100) + be(100));
   EXPECT_FALSE(headers_of_discovery(of_a_vlan));
-}
-
-TEST(Datagrams, FragmentsAreFoundBehindExtensionHeaders) {
-  const Bytes ip = test::ipv6(
-      {.next = kProtocolHopByHop},
-      test::extension(kProtocolFragment) + test::fragment6(kProtocolUdp, 3, true) + test::udp());
-  const auto parsed = test::parse(LinkType::ethernet, test::ethernet(0x86dd) + ip);
-  ASSERT_EQ(parsed.verdict, Verdict::fragment);
-  const auto found = read_fragment<AddressV6>(parsed.memory.get(), parsed.headers);
-  ASSERT_TRUE(found);
-  EXPECT_FALSE(found->is_first);
-  const Bytes atomic = test::ipv6({.next = kProtocolFragment},
-                                  test::fragment6(kProtocolUdp, 0, false) + test::udp());
-  const auto whole = test::parse(LinkType::ethernet, test::ethernet(0x86dd) + atomic);
-  EXPECT_FALSE(read_fragment<AddressV6>(whole.memory.get(), whole.headers));
 }
 
 }  // namespace

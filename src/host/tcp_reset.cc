@@ -9,7 +9,7 @@
 #include "parse/bytes.h"
 #include "parse/checksum.h"
 #include "parse/ip.h"
-#include "parse/tcp.h"
+#include "parse/signal.h"
 
 namespace millrace {
 

@@ -23,8 +23,6 @@ class Wire {
   /// and must not change it any more. Without room the kernel misses the frame.
   virtual void show_to_kernel(Handle /*handle*/, unsigned /*link*/) {}
   /// @}
-  /// Returns the link on which a packet came.
-  virtual unsigned link_of(Handle handle) const = 0;
 };
 
 }  // namespace millrace

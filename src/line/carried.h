@@ -25,7 +25,7 @@ namespace millrace {
 /// Version of this format, which both processes must share: raised when one of these structures, or
 /// the meaning of the states and proofs in them, changes. Functions' images have versions of their
 /// own (`Part`).
-inline constexpr unsigned kCarriedVersion = 4;
+inline constexpr unsigned kCarriedVersion = 5;
 
 /// Record of a connection. Its images stand behind the record, in the order of the parts. In a
 /// stream, `entry` and the block's worker identify the connection: a record replaces the earlier
@@ -63,7 +63,8 @@ inline constexpr std::uint32_t kCarriedFamily = K::Address::kBytes == 4 ? 4 : 6;
 struct CarriedPart {
   std::array<char, 20> function{};  ///< the function's name, padded with 0
   std::uint32_t family = 0;
-  std::uint32_t version = 0;
+  std::uint16_t version = 0;
+  std::uint16_t is_needed = 0;  ///< 1: `Part::is_needed`
   std::uint32_t image_bytes = 0;
 
   std::string_view name() const {
@@ -79,7 +80,10 @@ inline void append(std::vector<CarriedPart>& all, std::uint32_t family,
                    std::span<const Part> parts) {
   for (const Part& part : parts) {
     CarriedPart& one = all.emplace_back(
-        CarriedPart{.family = family, .version = part.version, .image_bytes = part.image_bytes});
+        CarriedPart{.family = family,
+                    .version = part.version,
+                    .is_needed = part.is_needed ? std::uint16_t{1} : std::uint16_t{0},
+                    .image_bytes = part.image_bytes});
     part.name.copy(one.function.data(), one.function.size() - 1);
   }
 }

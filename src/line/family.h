@@ -44,15 +44,16 @@ class Family {
     if (largest(part) > Part::kMost) return std::unexpected(too_large(part));
     if (functions.front()->stateful()) {
       auto made = TrackerType::create(
-          tracker_config(config, capacity, ageing, functions.front()->family<K>()),
+          tracker_config(config, capacity, ageing, functions.front()->family<K>(),
+                         functions.front()->checks_packets()),
           std::move(guards), count);
       if (!made) return std::unexpected(made.error());
       std::ranges::move(*made, trackers.begin());
     }
     std::vector<Family> families;
     for (unsigned n = 0; n < count; ++n) {
-      families.push_back(Family(std::move(trackers[n]), config, capacity, functions[n]->family<K>(),
-                                *counters[n]));
+      families.push_back(
+          Family(std::move(trackers[n]), config, capacity, *functions[n], *counters[n]));
     }
     return families;
   }
@@ -165,8 +166,7 @@ class Family {
     Lane<K>& lane = burst.lane<K>();
     if (!tracker_ || lane.size == 0) return not_found(lane);
     [[maybe_unused]] const auto guard = tracker_->reading();
-    lane.replies =
-        tracker_->find(lane.keys(), lane.hashes(), burst.now, lane.connections(), lane.stragglers);
+    lane.replies = look_up(lane, 0, lane.size, burst.now, lane.stragglers);
   }
 
   /// True if the burst has packets of this family without a connection.
@@ -231,14 +231,15 @@ class Family {
   }
 
   Family(std::optional<TrackerType> tracker, const LineConfig& config, std::size_t capacity,
-         FunctionFor<K>& function, WorkerCounters& counters)
+         Function& function, WorkerCounters& counters)
       : tracker_(std::move(tracker)),
         capacity_(capacity),
         expires_(config.ageing != NoAgeing::kName),
+        checks_(function.checks_packets()),
         sources_(config.sources),
-        function_(&function),
+        function_(&function.family<K>()),
         counters_(&counters) {
-    for (const Part& part : function.parts()) image_bytes_.push_back(part.image_bytes);
+    for (const Part& part : function_->parts()) image_bytes_.push_back(part.image_bytes);
     images_.resize(image_bytes_.size());
   }
 
@@ -253,13 +254,15 @@ class Family {
   }
 
   static TrackerConfig tracker_config(const LineConfig& config, std::size_t capacity,
-                                      MakeAgeing& ageing, const FunctionFor<K>& function) {
+                                      MakeAgeing& ageing, const FunctionFor<K>& function,
+                                      bool checks) {
     const Part part = function.part();
     TrackerConfig tracker{
         .capacity = capacity,
         .state_bytes = part.originator_bytes,
         .state_alignment = part.alignment,
         .follows = true,
+        .checks = checks,
         .timeouts = config.timeouts,
         .ageing = &ageing,
         .interval_ms = config.interval_ms,
@@ -364,20 +367,29 @@ class Family {
 
   /// Returns how a connection that expires in that state has ended.
   static Ending ending(ConnectionState state) {
-    if (state == ConnectionState::closed) return Ending::reset;
-    const bool both_fins =
-        state == ConnectionState::last_ack || state == ConnectionState::time_wait;
-    return both_fins ? Ending::finished : Ending::timed_out;
+    using enum ConnectionState;
+    if (state == closed || state == sctp_aborted) return Ending::reset;
+    const bool both_ended = state == last_ack || state == time_wait ||
+                            state == sctp_shutdown_ack_sent || state == sctp_closed;
+    return both_ended ? Ending::finished : Ending::timed_out;
   }
 
   /// Follows the connection of the lane's packet `i`. Most packets change nothing.
   void follow(Burst& burst, Lane<K>& lane, unsigned i) {
     const ConnId id = lane.connection[i];
     if (id == ConnId::none) return;
+    if (checks_ && burst.signal[lane.packet[i]] == Signal::ack && follow_alone(burst, lane, i))
+      return;
     if (tracker_->concerns(lane.side(i), id, burst.signal[lane.packet[i]], burst.now))
       lead(burst, lane, i);
   }
+  bool follow_alone(const Burst& burst, const Lane<K>& lane, unsigned i) const {
+    const unsigned packet = lane.packet[i];
+    const Segment ack = read_segment(burst.data[packet], burst.headers[packet]);
+    return tracker_->follow_alone(lane.side(i), lane.connection[i], ack);
+  }
   void lead(Burst& burst, Lane<K>& lane, unsigned i);
+  void refuse(Burst& burst, Lane<K>& lane, unsigned i);
 
   /// True if a packet may begin a connection, or belong to the midst of one that has no entry.
   bool begins(Signal signal) const {
@@ -413,12 +425,22 @@ class Family {
       bits |= std::uint64_t{lane.connection[i] == ConnId::none} << i;
     return bits;
   }
+  /// Looks up the `count` packets of the lane from place `from` on. Returns those that found the
+  /// reply's entry, bits by place behind `from`.
+  std::uint64_t look_up(Lane<K>& lane, unsigned from, unsigned count, Tick now,
+                        Stragglers stragglers) {
+    const auto keys = lane.keys().subspan(from, count);
+    const auto hashes = lane.hashes().subspan(from, count);
+    const auto ids = lane.connections().subspan(from, count);
+    return checks_ ? tracker_->find_to_check(keys, hashes, now, ids,
+                                             lane.seen_before().subspan(from, count), stragglers)
+                   : tracker_->find(keys, hashes, now, ids, stragglers);
+  }
   /// Looks the lane's packet `i` up once more, as its connection may have been opened since. True
   /// if the packet now has a connection.
   bool find_again(Lane<K>& lane, unsigned i, Tick now) {
     const std::uint64_t bit = std::uint64_t{1} << i;
-    const bool is_reply = tracker_->find(lane.keys().subspan(i, 1), lane.hashes().subspan(i, 1),
-                                         now, lane.connections().subspan(i, 1)) != 0;
+    const bool is_reply = look_up(lane, i, 1, now, {}) != 0;
     if (lane.connection[i] == ConnId::none) return false;
     lane.replies = is_reply ? lane.replies | bit : lane.replies & ~bit;
     return true;
@@ -437,7 +459,8 @@ class Family {
 
   std::optional<TrackerType> tracker_;
   std::size_t capacity_;
-  bool expires_;                           // false: idle connections stay
+  bool expires_;  // false: idle connections stay
+  bool checks_;
   std::shared_ptr<SourceCounts> sources_;  // null: sources have no limit
   FunctionFor<K>* function_;
   WorkerCounters* counters_;

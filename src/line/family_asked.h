@@ -54,7 +54,7 @@ template <class TrackerType, class K>
 std::optional<std::size_t> Family<TrackerType, K>::review(std::size_t from, Port* port) {
   return for_each_from(from, Ending::moved, port, [&](ConnId id) {
     const bool answered = is_answered(tracker_->state_of(Side::originator, id));
-    switch (function_->fate(tracker_->key_of(id), state_of(id), answered)) {
+    switch (function_->fate(tracker_->key_of(id), nullptr, state_of(id), answered)) {
       case Fate::begins_anew:
         return Visit::end;
       case Fate::reset:

@@ -173,6 +173,9 @@ ConnId Family<TrackerType, K>::resume(const CarriedConnection<K>& carried, Line:
   if (!tracker_) return ConnId::none;
   LifeImage life = carried.life;
   life.standing = Standing(life.standing.state(), take_again(carried.key, life.standing.proof()));
+  // The connection may have gone on since its record was sent: its marks may be more than a window
+  // behind.
+  life.windows = {};
   // The caller identifies the connections that it takes over by their entries, so none of these may
   // be evicted.
   const ConnId id = place(carried, life, images, now, shard, Newcomer::adopted).id;

@@ -4,6 +4,7 @@
 #include <cassert>
 
 #include "line/family.h"
+#include "parse/sctp.h"
 
 namespace millrace {
 
@@ -13,18 +14,39 @@ template <class TrackerType, class K>
 void Family<TrackerType, K>::lead(Burst& burst, Lane<K>& lane, unsigned i) {
   const ConnId id = lane.connection[i];
   const unsigned packet = lane.packet[i];
-  Segment segment;
-  if (is_tcp(burst.signal[packet]) && tracker_->has_replies())
-    segment = read_segment(burst.data[packet], burst.headers[packet]);
+  const Signal signal = burst.signal[packet];
   using Followed = typename TrackerType::Followed;
   Limits limits{*this};
-  const Followed followed =
-      tracker_->follow(lane.side(i), id, burst.signal[packet], segment, burst.now, limits);
+  Followed followed{};
+  if (is_sctp(signal)) [[unlikely]] {
+    const Tags tags = read_tags(burst.data[packet], burst.headers[packet]);
+    followed = tracker_->follow(lane.side(i), id, signal, tags, burst.now, limits);
+  } else {
+    const Segment segment = is_tcp(signal) && tracker_->has_replies()
+                                ? read_segment(burst.data[packet], burst.headers[packet])
+                                : Segment{};
+    followed = tracker_->follow(lane.side(i), id, signal, segment, burst.now, limits);
+  }
   if (followed == Followed::passed) [[likely]]
     return;
+  if (followed == Followed::invalid) return refuse(burst, lane, i);
   if (followed == Followed::reset_ignored) return counters_->resets_ignored.add(1);
   burst.verdict[packet] = limits.reached;
   lane.connection[i] = ConnId::none;
+}
+
+/// Drops the lane's packet `i`, which cannot be of its connection. If all packets of the burst with
+/// its entry are such ones, the entry's idle time goes on.
+template <class TrackerType, class K>
+void Family<TrackerType, K>::refuse(Burst& burst, Lane<K>& lane, unsigned i) {
+  burst.verdict[lane.packet[i]] = Verdict::invalid;
+  const ConnId id = std::exchange(lane.connection[i], ConnId::none);
+  const auto others = lane.connections();
+  const auto other = std::ranges::find(others, id);
+  if (other == others.end())
+    return see_instead(tracker_->originators().header(id), burst.now, lane.seen[i]);
+  const auto at = static_cast<unsigned>(other - others.begin());
+  if (at > i) lane.seen[at] = lane.seen[i];
 }
 
 /// Counts a connection as proved for the limits of its source and of its service. Returns the

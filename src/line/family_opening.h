@@ -39,17 +39,18 @@ void Family<TrackerType, K>::open(Burst& burst, std::uint64_t refused) {
   if (opened) watch_level();
 }
 
-/// Ends each connection that a SYN of this burst replaces by a new one, so that `open` opens the
-/// new one.
+/// Ends each connection that a SYN or INIT of this burst replaces by a new one, so that `open`
+/// opens the new one.
 template <class TrackerType, class K>
 void Family<TrackerType, K>::end_what_begins_anew(Burst& burst, Lane<K>& lane) {
   for (unsigned i = 0; i < lane.size; ++i) {
     const ConnId id = lane.connection[i];
-    if (id == ConnId::none || burst.signal[lane.packet[i]] != Signal::syn) continue;
+    const Signal signal = burst.signal[lane.packet[i]];
+    if (id == ConnId::none || !begins_handshake(signal)) continue;
     if (lane.side(i) == Side::reply) continue;
     // Only the worker that opened a connection may end it. On another worker the entry stays, and
     // the new connection uses that entry and its backend.
-    if (!tracker_->begins_anew(id) || !tracker_->is_mine(id)) continue;
+    if (!tracker_->begins_anew(id, signal) || !tracker_->is_mine(id)) continue;
     const ConnId reply = tracker_->originators().header(id).peer;
     [[maybe_unused]] const auto guard = tracker_->writing();
     tracker_->close(id, [this](ConnId ended) { closed(ended, Ending::reopened); });

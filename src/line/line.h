@@ -49,6 +49,7 @@
 #include "conntrack/source_counts.h"
 #include "conntrack/tracker.h"
 #include "core/address.h"
+#include "fragments/fragment_table.h"
 #include "function/function.h"
 #include "line/carried.h"
 #include "line/mailbox.h"
@@ -79,6 +80,9 @@ struct LineConfig {
   /// Counts connections for `source_limit`, for all lines that share the limit. Null: `make_lines`
   /// makes the counts, if there is a limit.
   std::shared_ptr<SourceCounts> sources;
+  /// The fragments of all lines that share them. Null: each line has its own, as it must if lines'
+  /// times differ.
+  std::shared_ptr<FragmentTable> fragments;
   bool pass_unmatched = true;  ///< unmatched packets (verdict.h) leave unchanged; false: dropped
   /// True: each burst expires all connections that are due. For simulated time, where minutes may
   /// lie between two bursts. False: a bounded number for each burst.
@@ -164,9 +168,9 @@ class Line {
   /// @name In a task of the mailbox, or at rest
   /// @{
   /// Most ids that one call of `visit` or `review` visits.
-  static constexpr std::size_t kMostAtOnce = 4096;
+  static constexpr std::size_t kMostAtOnce = 1024;
   /// Most connections that one call of `visit` or `review` ends.
-  static constexpr std::size_t kEndMost = 256;
+  static constexpr std::size_t kEndMost = 64;
   /// Visits some live connections that this line opened, from the cursor on: calls `visit` for
   /// each, and ends those for which `visit` says so. Returns the cursor to go on with, `At::end`
   /// after the last. A connection that lives at this line through the whole visit is shown once.
@@ -209,6 +213,8 @@ class Line {
   /// @{
   virtual TableReport report_v4() const = 0;
   virtual TableReport report_v6() const = 0;
+  /// Returns the line's fragments, which it may share with other lines.
+  virtual const FragmentTable& fragments() const = 0;
   /// Numbers of live connections that this line opened.
   struct Live {
     std::size_t v4 = 0;

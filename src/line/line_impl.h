@@ -12,9 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include "fragments/fragments.h"
 #include "line/family.h"
 #include "line/line.h"
 #include "line/probe.h"
+#include "parse/check.h"
 #include "parse/parse.h"
 #include "parse/rewrite.h"
 
@@ -52,6 +54,7 @@ class LineOf final : public Line {
   void run(Port& port) override {
     const Present present(*this);
     port_ = &port;
+    has_ended_ = false;
     probe_.start();
     for (bool more = true; more;) {
       approach_stragglers(*bursts_[2]);
@@ -143,6 +146,7 @@ class LineOf final : public Line {
   const WorkerCounters& counters() const override { return *counters_; }
   TableReport report_v4() const override { return v4_.report(); }
   TableReport report_v6() const override { return v6_.report(); }
+  const FragmentTable& fragments() const override { return fragments_.table(); }
   Live live() const override { return {v4_.live(), v6_.live()}; }
   Result<void> check_invariants() const override;
   const Probe& probe() const { return probe_; }
@@ -151,12 +155,16 @@ class LineOf final : public Line {
   using V4 = Family<Tracker<Table, GuardsType, KeyV4>, KeyV4>;
   using V6 = Family<Tracker<Table, GuardsType, KeyV6>, KeyV6>;
 
-  LineOf(const LineConfig& config, const Function& function,
-         std::unique_ptr<WorkerCounters> counters, V4 v4, V6 v6)
+  LineOf(const LineConfig& config, Function& function, std::unique_ptr<WorkerCounters> counters,
+         V4 v4, V6 v6)
       : function_(&function),
+        checks_(function.checks_packets()),
+        guards_host_(function.guards_host()),
         counters_(std::move(counters)),
         v4_(std::move(v4)),
         v6_(std::move(v6)),
+        fragments_(config.fragments != nullptr ? config.fragments
+                                               : std::make_shared<FragmentTable>(config.secret)),
         pass_unmatched_(config.pass_unmatched),
         catch_up_(config.catch_up),
         bursts_{std::make_unique<Burst>(), std::make_unique<Burst>(), std::make_unique<Burst>()} {}
@@ -232,16 +240,27 @@ class LineOf final : public Line {
     LineOf& line_;
   };
 
-  /// Receives and parses a burst, and prefetches its index lines. False at the port's end.
+  /// Receives and parses a burst, or takes one that waits behind fragments, and prefetches its
+  /// index lines. False if there is no further burst.
   bool enter(Port& port, std::unique_ptr<Burst>& burst) {
-    const bool more = port.receive(*burst);
-    probe_.done(Stage::receive);
-    if (!port.receives_parsed()) parse(*burst, port.link_type());
+    if (fragments_.has_waiting()) [[unlikely]] {
+      fragments_.next(burst, port);
+    } else {
+      has_ended_ = !port.receive(*burst);
+      probe_.done(Stage::receive);
+      if (!port.receives_parsed()) parse(*burst, port.link_type());
+    }
     probe_.done(Stage::parse);
+    if (fragments_.concerns(*burst)) [[unlikely]]
+      fragments_.follow(*burst, port);
+    if (has_ended_) [[unlikely]]
+      fragments_.give_up();
     port.filed(*burst, *function_);
+    if (checks_) check_headers(*burst);
+    if (guards_host_) function_->guard(*burst);
     v4_.prefetch(*burst);
     v6_.prefetch(*burst);
-    return more;
+    return !has_ended_ || fragments_.has_waiting();
   }
 
   /// Prefetches the records of a burst whose index lines have arrived.
@@ -267,7 +286,8 @@ class LineOf final : public Line {
     v6_.find(*burst);
     probe_.done(Stage::find);
     const bool has_unknown = v4_.has_unknown(*burst) || v6_.has_unknown(*burst);
-    const std::uint64_t refused = has_unknown ? port.looked_up(*burst, *function_) : 0;
+    const std::uint64_t refused =
+        has_unknown && !guards_host_ ? port.looked_up(*burst, *function_) : 0;
     v4_.open(*burst, refused);
     v6_.open(*burst, refused);
     v4_.open_by_replies(*burst);
@@ -279,6 +299,7 @@ class LineOf final : public Line {
     probe_.done(Stage::follow);
     v4_.serve(*burst);
     v6_.serve(*burst);
+    if (guards_host_) function_->guard_errors(*burst);
     if (burst->has_mss != 0) [[unlikely]]
       clamp_mss(*burst);
     probe_.done(Stage::process);
@@ -348,13 +369,17 @@ class LineOf final : public Line {
 
   void rotate() { std::ranges::rotate(bursts_, bursts_.end() - 1); }
 
-  const Function* function_;
+  Function* function_;
+  bool checks_;
+  bool guards_host_;
   std::unique_ptr<WorkerCounters> counters_;
   V4 v4_;
   V6 v6_;
+  Fragments fragments_;
   bool pass_unmatched_;
   bool catch_up_;
-  Port* port_ = nullptr;  // null unless `run` is under way
+  Port* port_ = nullptr;    // null unless `run` is under way
+  bool has_ended_ = false;  // the port of `run` has no more packets
   bool aged_ = false;
   Tick aged_until_;
   Tick now_;  // the latest tick of a burst

@@ -21,9 +21,11 @@ Result<std::uint8_t> parse_protocol(std::string_view text) {
     if (name == text) return number;
   }
   const auto number = parse_number(text, 255);
-  if (!number)
-    return wrong_parameter("protocol", text,
-                           "is not known: give tcp, udp, sctp, icmp, icmpv6 or 0 to 255");
+  if (!number) {
+    std::string known;
+    for (const auto& [name, of_name] : protocols()) known.append(name).append(", ");
+    return wrong_parameter("protocol", text, "is not known: give " + known + "or 0 to 255");
+  }
   return static_cast<std::uint8_t>(*number);
 }
 

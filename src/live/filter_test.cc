@@ -122,7 +122,7 @@ std::size_t traced(test::Bytes packet, const Given& given,
   burst->wire_length[0] = burst->length[0];
   parse(*burst, LinkType::raw_ip);
   file(*burst);
-  (*tracer)->received(*burst, [](Handle) { return 0U; });
+  (*tracer)->received(*burst);
   const std::array out{Outgoing{.data = packet.data(), .length = burst->length[0]}};
   (*tracer)->served(*burst, 1, out);
   std::size_t count = 0;
@@ -133,7 +133,7 @@ std::size_t traced(test::Bytes packet, const Given& given,
 /// Leaves the packet in no lane, with `no_service`, as a packet that belongs to no service may be.
 void file_nowhere(Burst& burst) {
   burst.verdict[0] = Verdict::no_service;
-  burst.clear_lanes();
+  burst.clear_parsed();
 }
 /// Leaves the packet in its lane, as a reply without a connection.
 void file_as_reply(Burst& burst) {
@@ -149,8 +149,9 @@ TEST(Tracer, ShowsWhatBelongsToNoConnectionAsItGoes) {
     EXPECT_EQ(traced(packet, {{"backend", "198.51.100.2"}}, file), 0U);
   }
   const auto nothing = [](Burst&) {};
-  const test::Bytes fragment = test::ipv4({.fragment = 1}, test::tcp());
-  EXPECT_EQ(traced(fragment, {{"source", "192.0.2.1"}, {"protocol", "tcp"}}, nothing), 2U);
+  const test::Bytes advertisement =
+      test::ipv4({.protocol = 1}, test::bytes({9, 0, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(traced(advertisement, {{"source", "192.0.2.1"}, {"protocol", "icmp"}}, nothing), 2U);
 }
 
 TEST(Tracer, ShowsErrorsAsWhatTheyQuote) {

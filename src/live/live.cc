@@ -15,19 +15,21 @@ HostConfig host_config(const Config& config, const Devices& devices) {
                   .v6 = config.live.v6,
                   .tells_unreachable = config.live.tells_unreachable};
   config.function->tell(host.v4, host.v6);
-  for (std::size_t d = 0; d < devices.count(); ++d) {
-    host.links.push_back({.mac = devices.mac(d),
-                          .mtu = devices.mtu(d),
-                          .has_neighbours = has_neighbours(devices.name(d).kind),
-                          .reverse_path = config.live.ports[d].reverse_path,
-                          .has_kernel = !config.live.ports[d].kernel.empty()});
+  for (unsigned link = 0; link < devices.links(); ++link) {
+    host.links.push_back({.mac = devices.mac(link),
+                          .mtu = devices.mtu(link),
+                          .has_neighbours = has_neighbours(devices.name(link).kind),
+                          .reverse_path = config.live.ports[link].reverse_path,
+                          .mss = config.live.ports[link].mss,
+                          .has_kernel = !config.live.ports[link].kernel.empty()});
   }
   return host;
 }
 
-std::vector<DeviceSettings> device_settings(const Config& config) {
-  std::vector<DeviceSettings> settings;
-  for (const Config::Port& port : config.live.ports) settings.push_back({port.device, port.mtu});
+std::vector<LinkSettings> link_settings(const Config& config) {
+  std::vector<LinkSettings> settings;
+  for (const Config::Port& port : config.live.ports)
+    settings.push_back({.device = port.device, .mtu = port.mtu, .vlan = port.vlan});
   return settings;
 }
 
@@ -97,12 +99,12 @@ std::shared_ptr<Owners> make_owners(const Config& config, const Secret& secret) 
 }
 
 Result<void> Live::prepare(const Config& config, const std::vector<std::string>& eal_options) {
-  return Devices::prepare(device_settings(config), eal_options);
+  return Devices::prepare(link_settings(config), eal_options);
 }
 
 Result<std::unique_ptr<Live>> Live::open(const Config& config, const LiveOptions& options) {
   if (auto ok = check_live(config); !ok) return std::unexpected(ok.error());
-  const std::vector<DeviceSettings> settings = device_settings(config);
+  const std::vector<LinkSettings> settings = link_settings(config);
   auto devices = Devices::open(settings, config.workers, options.eal_options);
   if (!devices) return std::unexpected(devices.error());
   std::unique_ptr<Live> live(new Live);
@@ -123,7 +125,10 @@ Result<std::unique_ptr<Live>> Live::open(const Config& config, const LiveOptions
     host.announces = n == 0;
     host.seed = n + 1;
     live->ports_.push_back(std::make_unique<LivePort>(
-        *live->hub_, n, host, LivePort::Options{.sleeps = live->sleeps_, .stop = options.stop}));
+        *live->hub_, n, host,
+        LivePort::Options{.sleeps = live->sleeps_,
+                          .guards_host = config.function->facts().guards_host,
+                          .stop = options.stop}));
   }
   return live;
 }

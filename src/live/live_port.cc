@@ -18,7 +18,6 @@ using SteadyClock = std::chrono::steady_clock;
 
 /// Empty bursts in a row after which no packet is in flight.
 constexpr unsigned kDrained = kBurstsInFlight + 1;
-static_assert(HostFor<AddressV4>::kInFlight > kBurstsInFlight);
 /// Empty bursts in a row after which a worker that may sleep does so.
 constexpr unsigned kPatience = 64;
 /// Largest number of the kernel's frames that a worker sends between two bursts.
@@ -41,8 +40,8 @@ LivePort::LivePort(LiveHub& hub, unsigned worker, const HostConfig& host, const 
       options_(options),
       host_(host),
       exchange_(hub.exchange(), worker, *this) {
-  for (std::size_t d = 0; d < hub.devices().count(); ++d)
-    completes_checksums_ |= is_of_kernel(hub.devices().name(d).kind);
+  for (unsigned link = 0; link < hub.devices().links(); ++link)
+    completes_checksums_ |= is_of_kernel(hub.devices().name(link).kind);
 }
 
 /// Prepares the calling thread, which is the worker's.
@@ -68,7 +67,8 @@ bool LivePort::receive(Burst& burst) {
   arrived_ = 0;
   if (backlog_ > 0) [[likely]]
     poll(burst);
-  if (hub_->kernel() != nullptr) send_for_kernel();
+  if (hub_->kernel() != nullptr)
+    options_.guards_host ? receive_from_kernel(burst) : send_for_kernel();
   parse(burst, link_type());
   host_.admit(burst, std::span(arrivals_).first(arrived_));
   flush();  // sends packets that waited for their next hop before newer ones
@@ -112,13 +112,34 @@ void LivePort::poll(Burst& burst) {
   for (const unsigned queue : queues_) {
     if (burst.size == Burst::kMax) break;
     const unsigned begin = burst.size;
-    if (hub_->devices().receive(queue, burst, Burst::kMax) != 0)
-      arrivals_[arrived_++] = {begin, burst.size, link_of(burst.handle[begin])};
+    Devices& devices = hub_->devices();
+    if (devices.receive(queue, burst, Burst::kMax) == 0) continue;
+    if (!devices.has_vlans(queue)) [[likely]] {
+      arrivals_[arrived_++] = {begin, burst.size, burst.link[begin]};
+    } else {
+      add_arrivals(burst, begin, devices.first_link(queue));
+    }
   }
   std::ranges::rotate(queues_, queues_.begin() + (queues_.empty() ? 0 : 1));
   if (backlog_ == kGoesOn) [[likely]]
     return;
   backlog_ = burst.size == before ? 0 : backlog_ - 1;
+}
+
+/// Adds an arrival for each row of packets of one link, from `begin` to the burst's end. Frames of
+/// no link get the number of `first_link`, under which a trace shows them.
+void LivePort::add_arrivals(Burst& burst, unsigned begin, unsigned first_link) {
+  while (begin < burst.size) {
+    const std::uint8_t link = burst.link[begin];
+    unsigned end = begin + 1;
+    while (end < burst.size && burst.link[end] == link) ++end;
+    const bool is_foreign = link == kNoLink;
+    if (is_foreign)
+      std::fill(burst.link.begin() + begin, burst.link.begin() + end,
+                static_cast<std::uint8_t>(first_link));
+    arrivals_[arrived_++] = {begin, end, is_foreign ? first_link : link, is_foreign};
+    begin = end;
+  }
 }
 
 /// Sends frames of the kernel unchanged.
@@ -127,6 +148,18 @@ void LivePort::send_for_kernel() {
   const unsigned count = hub_->kernel()->take(worker_, frames);
   for (unsigned i = 0; i < count; ++i) host_.send(frames[i], *this);
   if (count > 0) flush();
+}
+
+/// Adds frames of the kernel to the burst. While the port is paused, they wait in their ring.
+void LivePort::receive_from_kernel(Burst& burst) {
+  if (backlog_ == 0) return;
+  std::array<Outgoing, kOfKernelABurst> frames;
+  const unsigned room = std::min(kOfKernelABurst, Burst::kMax - burst.size);
+  const unsigned count = hub_->kernel()->take(worker_, std::span(frames).first(room));
+  for (const Outgoing& frame : std::span(frames).first(count)) {
+    Devices::mark_of_kernel(frame.handle, frame.link);
+    place(burst, burst.size++, frame.handle);
+  }
 }
 
 bool LivePort::give_to_kernel(Handle handle, unsigned link) {
@@ -165,12 +198,12 @@ void LivePort::wait() {
 
 void LivePort::filed(Burst& burst, const Steering& steering) {
   const bool hands_over = exchange_.hands_over();
-  host_.filed(burst, steering, !hands_over);
+  host_.filed(burst, steering);
   if (completes_checksums_) complete_checksums(burst);
   if (exchange_.workers() > 1 && burst.size > 0) tell_others(burst);
   if (hands_over) exchange_.hand_over(burst, steering);
   if (tracer_ != nullptr) [[unlikely]]
-    tracer_->received(burst, [this](Handle handle) { return link_of(handle); });
+    tracer_->received(burst);
 }
 
 std::uint64_t LivePort::looked_up(Burst& burst, const Steering& steering) {
@@ -183,6 +216,7 @@ void LivePort::tell_others(const Burst& burst) {
     const Verdict verdict = burst.verdict[i];
     if (verdict != Verdict::not_ip && verdict != Verdict::icmp_control) [[likely]]
       continue;
+    if ((burst.of_host >> i & 1) != 0) continue;
     if (!Host::concerns_all({burst.data[i], burst.length[i]}, burst.headers[i])) continue;
     Devices::share(burst.handle[i], exchange_.workers() - 1);
     for (unsigned n = 0; n < exchange_.workers(); ++n) {

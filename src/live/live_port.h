@@ -101,6 +101,7 @@ class LivePort final : public Port, private Wire, private WorkersExchange::Packe
  public:
   struct Options {
     bool sleeps = false;                      ///< true: sleeps when idle
+    bool guards_host = false;                 ///< `Function::guards_host`
     const std::atomic<bool>* stop = nullptr;  ///< `receive` ends once it is true
   };
   LivePort(LiveHub& hub, unsigned worker, const HostConfig& host, const Options& options);
@@ -110,7 +111,15 @@ class LivePort final : public Port, private Wire, private WorkersExchange::Packe
 
   LinkType link_type() const override { return LinkType::ethernet; }
   bool receives_parsed() const override { return true; }
+  unsigned known() const override { return exchange_.taken(); }
+  bool can_place() const override { return true; }
   bool receive(Burst& burst) override;
+  /// Also for packets that `exchange_` receives.
+  void place(Burst& burst, unsigned at, Handle packet) override {
+    Devices::place(burst, at, packet);
+    burst.link[at] = static_cast<std::uint8_t>(link_of(packet));
+    burst.of_host |= std::uint64_t{Devices::has_kernel_mark(packet)} << at;
+  }
   void filed(Burst& burst, const Steering& steering) override;
   std::uint64_t looked_up(Burst& burst, const Steering& steering) override;
   std::uint64_t route(Burst& burst, std::uint64_t forward) override;
@@ -151,21 +160,20 @@ class LivePort final : public Port, private Wire, private WorkersExchange::Packe
   void send(const Outgoing& frame) override;
   void drop(Handle handle) override { Devices::free({&handle, 1}); }
   // --- WorkersExchange::Packets
-  void place(Burst& burst, unsigned at, Handle packet) override {
-    Devices::place(burst, at, packet);
-  }
   void passed_on(Handle packet) override {
     if (tracer_ != nullptr) tracer_->forget(packet);
   }
   void hear(const Burst& burst, unsigned at, Handle packet) override;
   bool give_to_kernel(Handle handle, unsigned link) override;
   void show_to_kernel(Handle handle, unsigned link) override;
-  unsigned link_of(Handle handle) const override { return hub_->devices().device_of(handle); }
+  unsigned link_of(Handle handle) const { return hub_->devices().link_of(handle); }
 
   void join();
   void choose_queues();
   void poll(Burst& burst);
+  void add_arrivals(Burst& burst, unsigned begin, unsigned first_link);
   void send_for_kernel();
+  void receive_from_kernel(Burst& burst);
   void wait();
   void tell_others(const Burst& burst);
   void flush();

@@ -53,7 +53,7 @@ bool matches_itself(const ConnectionFilter& filter, const Burst& burst, unsigned
   K key{.protocol = headers.protocol};
   if (burst.verdict[i] == Verdict::no_service) {
     key = key_now(burst.data[i], headers, key);
-  } else {  // a later fragment or an ICMP message has no ports
+  } else {  // an ICMP message has no ports
     key.source = source_of<typename K::Address>(burst.data[i], headers);
     key.destination = destination_of<typename K::Address>(burst.data[i], headers);
   }
@@ -161,7 +161,7 @@ void Tracer::keep(TracedPacket& slot, std::span<const std::byte> bytes,
   std::memcpy(slot.bytes.data(), bytes.data(), slot.length);
 }
 
-void Tracer::received(const Burst& burst, const std::function<unsigned(Handle)>& link_of) {
+void Tracer::received(const Burst& burst) {
   const std::uint64_t all = filter_.takes_all() ? all_of(burst) : 0;
   const std::uint64_t wanted = all | may_match(filter_, burst);
   for (unsigned i = 0; i < burst.size; ++i) {
@@ -169,7 +169,7 @@ void Tracer::received(const Burst& burst, const std::function<unsigned(Handle)>&
     if (!is_sure && (wanted >> i & 1) == 0) continue;
     TracedPacket* const packet = slot();
     if (packet == nullptr) continue;
-    packet->link = link_of(burst.handle[i]);
+    packet->link = burst.link[i];
     packet->sent = false;
     keep(*packet, {burst.data[i], burst.length[i]}, burst.wire_length[i]);
     pending_.push_back({burst.handle[i], packet, is_sure});

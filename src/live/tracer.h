@@ -46,8 +46,7 @@ class Tracer {
   /// @name Called by the worker
   /// @{
   /// Records the packets that may match, of a burst that has arrived and whose keys are in lanes.
-  /// `link_of(handle)` returns a packet's link.
-  void received(const Burst& burst, const std::function<unsigned(Handle)>& link_of);
+  void received(const Burst& burst);
   /// Drops the copy of a packet that this worker does not serve: the worker that gets the packet
   /// records it.
   void forget(Handle packet);

@@ -15,9 +15,9 @@ namespace millrace {
 /// The way in which a connection ended.
 enum class Ending : std::uint8_t {
   timed_out,  ///< idle for its timeout, with neither a RST nor FINs of both sides
-  finished,   ///< idle for its timeout after both sides had sent their FINs
-  reset,      ///< idle for its timeout after a RST
-  reopened,   ///< a SYN of the same key began a new connection in its place
+  finished,   ///< idle for its timeout after FINs of both sides, or after SCTP's SHUTDOWN ACK
+  reset,      ///< idle for its timeout after a RST or ABORT
+  reopened,   ///< a SYN or INIT of the same key began a new connection in its place
   /// The table was full: a connection worth more took the place, or this one moved to a worker that
   /// had no place.
   evicted,
@@ -41,7 +41,7 @@ struct WorkerCounts {
   Counter opened;      ///< connections that began at this worker and got entries
   Counter taken_over;  ///< connections that another process had, and that got entries here
   std::array<Counter, kEndings> closed;
-  Counter resets_ignored;  ///< RSTs out of sequence, which closed nothing
+  Counter resets_ignored;  ///< RSTs out of sequence and ABORTs with a wrong tag
   /// Packets of new connections that were dropped: for lack of a place or a backend, or for another
   /// reason that is no limit.
   Counter refused;

@@ -34,7 +34,8 @@ struct Payload {
   unsigned at = 0;
   unsigned end = kUnknownEnd;  ///< end stated by the IP header; may lie beyond the packet
   std::uint8_t protocol = 0;
-  bool later_fragment = false;
+  /// The bits of `Ip::kFragment` in the field that says so if the packet is a fragment; else 0.
+  std::uint16_t fragment = 0;
 };
 
 /// Returns `tracked` if `bytes` bytes can be read at `payload.at`, else why not.
@@ -55,7 +56,12 @@ struct Ipv4 {
   static constexpr unsigned kHeader = 20;
   static constexpr unsigned kSource = 12;
   static constexpr std::uint8_t kControl = kProtocolIcmp;
-  static constexpr std::uint64_t kExtensions = bits({kProtocolAuthentication});
+  static constexpr std::uint64_t kExtensions = 0;
+  /// Bits of the field with a fragment's offset: offset and "more fragments"; the offset; the
+  /// offset of 8 bytes.
+  static constexpr std::uint16_t kFragment = 0x3fff;
+  static constexpr std::uint16_t kOffset = 0x1fff;
+  static constexpr std::uint16_t kOffsetUnit = 1;
 
   /// Returns the kind of a type (RFC 792; RFC 950: address mask; RFC 8335: extended echo). A
   /// redirect is `control`.
@@ -78,7 +84,7 @@ struct Ipv4 {
     }
     payload.at = l3 + header;
     payload.protocol = packet.u8(l3 + 9);
-    payload.later_fragment = (packet.u16(l3 + 6) & 0x1fff) != 0;
+    payload.fragment = packet.u16(l3 + 6) & kFragment;
     if (header == kHeader) [[likely]]
       return Verdict::tracked;
     if (!packet.has(l3, header)) return Verdict::truncated;
@@ -118,8 +124,10 @@ struct Ipv6 {
   static constexpr unsigned kSource = 8;
   static constexpr std::uint8_t kControl = kProtocolIcmpV6;
   static constexpr std::uint64_t kExtensions =
-      bits({kProtocolHopByHop, kProtocolRouting, kProtocolFragment, kProtocolAuthentication,
-            kProtocolDestinationOptions});
+      bits({kProtocolHopByHop, kProtocolRouting, kProtocolFragment, kProtocolDestinationOptions});
+  static constexpr std::uint16_t kFragment = 0xfff9;
+  static constexpr std::uint16_t kOffset = 0xfff8;
+  static constexpr std::uint16_t kOffsetUnit = 8;
 
   /// Returns the kind of a type (RFC 4443, 2.1: errors have no high bit; RFC 4443, 4; RFC 8335:
   /// extended echo).
@@ -141,10 +149,9 @@ struct Ipv6 {
 };
 
 /// Returns the length in bytes of an extension header `protocol` with the length field `field` (RFC
-/// 8200, 4; RFC 4302).
+/// 8200, 4).
 constexpr unsigned extension_bytes(std::uint8_t protocol, unsigned field) {
-  if (protocol == kProtocolFragment) return 8;
-  return protocol == kProtocolAuthentication ? (field + 2) * 4 : (field + 1) * 8;
+  return protocol == kProtocolFragment ? 8 : (field + 1) * 8;
 }
 
 /// Moves `payload` behind the extension header that it is at.
@@ -158,18 +165,25 @@ inline Verdict skip_extension(Packet packet, Payload& payload) {
   }
   if (payload.protocol == kProtocolRouting && packet.u8(at + 3) != 0) return Verdict::source_routed;
   if (payload.protocol == kProtocolFragment)
-    payload.later_fragment = (packet.u16(at + 2) & 0xfff8) != 0;
+    payload.fragment =
+        static_cast<std::uint16_t>(payload.fragment | (packet.u16(at + 2) & Ipv6::kFragment));
   payload.protocol = packet.u8(at);
   payload.at = at + bytes;
   return Verdict::tracked;
 }
 
+template <class Ip>
+bool is_later_fragment(const Payload& payload) {
+  return (payload.fragment & Ip::kOffset) != 0;
+}
+
 /// Moves `payload` behind all extension headers; in a later fragment, behind those up to the
-/// fragment header.
+/// fragment header. An authentication header is no extension header here: it is tracked by
+/// addresses in both families (docs/parse.md says why).
 template <class Ip>
 Verdict skip_extensions(Packet packet, Payload& payload) {
   for (unsigned steps = 0; contains(Ip::kExtensions, payload.protocol); ++steps) {
-    if (payload.later_fragment) return Verdict::tracked;
+    if (is_later_fragment<Ip>(payload)) return Verdict::tracked;
     if (steps == kMaxExtensions) return Verdict::header_chain;
     const Verdict verdict = skip_extension(packet, payload);
     if (verdict != Verdict::tracked) return verdict;
@@ -206,7 +220,46 @@ Verdict read_ports(Packet packet, const Payload& payload, typename Ip::Key& key)
   return Verdict::tracked;
 }
 
-/// Reads headers and key of a packet with its IP header at `l3`.
+/// Returns how many bytes of a transport header a first fragment must hold, at least, beginning at
+/// `at`: the whole header, in which rules and states find all that they need.
+inline unsigned least_header(Packet packet, unsigned at, std::uint8_t protocol) {
+  constexpr unsigned kTcp = 20;
+  switch (protocol) {
+    case kProtocolTcp:
+      return packet.has(at, kTcp) ? std::max(kTcp, (packet.u8(at + 12) >> 4) * 4U) : kTcp;
+    case kProtocolSctp:
+      return 16;  // with the header of the first chunk
+    case kProtocolDccp:
+      return 12;
+    case kProtocolUdp:
+    case kProtocolUdpLite:
+    case kProtocolIcmp:
+    case kProtocolIcmpV6:
+      return 8;
+    default:
+      return 0;
+  }
+}
+
+/// Does what `read_ports` does, for a first fragment. Returns `fragment` for a later one, of which
+/// it clears the protocol. A first fragment without its whole transport header is tiny (RFC 1858,
+/// 3; RFC 7112, 5); so is a TCP fragment that could overwrite the flags of the first (RFC 3128, 3).
+template <class Ip>
+Verdict open_fragment(Packet packet, Payload& payload, typename Ip::Key& key) {
+  if (is_later_fragment<Ip>(payload)) {
+    const bool is_second = (payload.fragment & Ip::kOffset) == Ip::kOffsetUnit;
+    if (is_second && payload.protocol == kProtocolTcp) return Verdict::fragment_tiny;
+    payload.protocol = kProtocolFragment;
+    return Verdict::fragment;
+  }
+  if (payload.at + least_header(packet, payload.at, payload.protocol) > payload.end)
+    return Verdict::fragment_tiny;
+  return read_ports<Ip>(packet, payload, key);
+}
+
+/// Reads headers and key of a packet with its IP header at `l3`. Returns `fragment` for a later
+/// fragment, and also for a first one with a key: then `headers.protocol` is not
+/// `kProtocolFragment`.
 template <class Ip>
 Verdict parse_ip(Packet packet, unsigned l3, Headers& headers, typename Ip::Key& key) {
   if (!packet.has(l3, Ip::kHeader)) [[unlikely]]
@@ -220,8 +273,10 @@ Verdict parse_ip(Packet packet, unsigned l3, Headers& headers, typename Ip::Key&
   verdict = skip_extensions<Ip>(packet, payload);
   if (verdict != Verdict::tracked) [[unlikely]]
     return verdict;
-  verdict = payload.later_fragment ? Verdict::fragment : read_ports<Ip>(packet, payload, key);
-  if (verdict == Verdict::truncated || verdict == Verdict::malformed) [[unlikely]]
+  verdict = payload.fragment != 0 ? open_fragment<Ip>(packet, payload, key)
+                                  : read_ports<Ip>(packet, payload, key);
+  if (verdict == Verdict::truncated || verdict == Verdict::malformed ||
+      verdict == Verdict::fragment_tiny) [[unlikely]]
     return verdict;
 
   constexpr std::size_t kAddresses = 2 * Ip::Key::Address::kBytes;
@@ -231,7 +286,25 @@ Verdict parse_ip(Packet packet, unsigned l3, Headers& headers, typename Ip::Key&
   headers = {static_cast<std::uint16_t>(l3), static_cast<std::uint16_t>(payload.at),
              static_cast<std::uint16_t>(std::min(payload.end, packet.length)), Ip::kFamily,
              payload.protocol};
+  if (payload.fragment != 0 && verdict == Verdict::tracked) [[unlikely]]
+    return Verdict::fragment;
   return verdict;
+}
+
+/// Returns the number of bytes on the wire behind the IP header and its extension headers; 0 if the
+/// packet is the first fragment of a datagram.
+inline unsigned datagram_bytes(const std::byte* packet, const Headers& headers) {
+  const std::byte* ip = packet + headers.l3;
+  const unsigned bytes = payload_end(packet, headers) - headers.l4;
+  if (headers.family == 4) return (u16(ip + 6) & 0x2000) != 0 ? 0 : bytes;
+  std::uint8_t protocol = u8(ip + 6);
+  for (unsigned at = headers.l3 + Ipv6::kHeader; at < headers.l4;) {
+    const std::byte* extension = packet + at;
+    if (protocol == kProtocolFragment && (u16(extension + 2) & 1) != 0) return 0;
+    at += extension_bytes(protocol, u8(extension + 1));
+    protocol = u8(extension);
+  }
+  return bytes;
 }
 
 }  // namespace millrace::detail

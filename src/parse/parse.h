@@ -25,10 +25,10 @@ static_assert(kMaxReach + kTransportBytes <= kOfferedBytes);
 /// error goes to the lane of quoted packets if `read_quote` (quote.h) finds a quoted packet; its
 /// key there is the quoted packet's, reversed.
 ///
-/// Only the outermost IP header counts. TCP, UDP and SCTP have their ports; an ICMP query has its
-/// identifier as both ports; all other protocols have 0. The zone is 0. `headers` is complete if
-/// the verdict is `tracked`, `fragment`, `icmp_error` or `icmp_control` (then l3 < l4 <= l4_end <=
-/// length), and zero otherwise. No byte at or beyond `length` is read.
+/// Only the outermost IP header counts. TCP, UDP, DCCP, SCTP and UDP-Lite have their ports; an ICMP
+/// query has its identifier as both ports; all other protocols have 0. The zone is 0. `headers` is
+/// complete if the verdict is `tracked`, `fragment`, `icmp_error` or `icmp_control` (then l3 < l4
+/// <= l4_end <= length), and zero otherwise. No byte at or beyond `length` is read.
 void parse(Burst& burst, LinkType link);
 
 }  // namespace millrace

@@ -6,12 +6,14 @@
 #include <cstring>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "core/protocol.h"
+#include "parse/fragment.h"
 #include "parse/parse.h"
 #include "parse/quote.h"
 #include "parse/rewrite.h"
-#include "parse/tcp.h"
+#include "parse/signal.h"
 
 namespace millrace {
 namespace {
@@ -46,7 +48,52 @@ void check_lanes(const Burst& burst) {
   require(quoted_v4 + quoted_v6 <= (burst.verdict[0] == Verdict::icmp_error ? 1 : 0));
   require(quoted_v4 == 0 || burst.headers[0].family == 4);
   require(quoted_v6 == 0 || burst.headers[0].family == 6);
-  require(is_unmatched(burst.verdict[0]) || burst.verdict[0] == Verdict::tracked);
+  require(is_unmatched(burst.verdict[0]) || burst.verdict[0] == Verdict::tracked ||
+          burst.verdict[0] == Verdict::fragment_tiny);
+}
+
+template <class K>
+bool is_fragment(const Burst& burst) {
+  return read_fragment<typename K::Address>(burst.data[0], burst.headers[0]).has_value();
+}
+
+void check_fragment(const Burst& burst) {
+  const bool has = has_headers(burst.verdict[0]);
+  require(burst.fragments <= 1 && (burst.fragments == 0 || has));
+  if (!has) return;
+  const bool is =
+      burst.headers[0].family == 4 ? is_fragment<KeyV4>(burst) : is_fragment<KeyV6>(burst);
+  require(is == (burst.fragments == 1));
+  const bool is_later = burst.headers[0].protocol == kProtocolFragment;
+  require(is_later || burst.verdict[0] != Verdict::fragment || !is);
+}
+
+/// Rewrites a later fragment from one key to another, as a packet of its datagram's connection:
+/// only addresses and the IPv4 header's checksum may change.
+template <class K>
+void check_later_fragment(Burst& burst) {
+  const Headers& h = burst.headers[0];
+  using Ip = detail::IpOf<K>;
+  if (h.protocol != kProtocolFragment || burst.verdict[0] != Verdict::fragment ||
+      h.family != Ip::kFamily)
+    return;
+  constexpr std::size_t kAddresses = 2 * K::Address::kBytes;
+  std::byte* const ip = burst.data[0] + h.l3;
+  const std::vector<std::byte> before(burst.data[0], burst.data[0] + burst.length[0]);
+  K was;
+  std::memcpy(static_cast<void*>(&was), ip + Ip::kSource, kAddresses);
+  was.protocol = kProtocolTcp;
+  K is = was;
+  is.source.bytes[1] ^= 0x5a;
+  is.destination.bytes[2] ^= 0xa5;
+  is.source_port = is.destination_port = 77;
+  rewrite(burst.data[0], h, was, is);
+  require(std::memcmp(ip + Ip::kSource, &is, kAddresses) == 0);
+  rewrite(burst.data[0], h, is, was);
+  for (unsigned i = 0; i < burst.length[0]; ++i) {
+    const bool is_checksum = h.family == 4 && (i == h.l3 + 10U || i == h.l3 + 11U);
+    require(is_checksum || before[i] == burst.data[0][i]);
+  }
 }
 
 /// Returns by how much the transport checksum is wrong, over the captured bytes; 0 if it is right.
@@ -188,16 +235,28 @@ void check_quote(Burst& burst, LinkType link) {
   require(back == original);
 }
 
-/// Requires that exactly TCP packets have a TCP signal, and that a segment is whole exactly if its
-/// TCP header was captured.
+/// Requires that exactly TCP packets have a TCP signal, and SCTP packets an SCTP signal, that a
+/// segment is whole exactly if its TCP header was captured and the packet has room for the length
+/// that the header states, and that an INIT shows the tag that its sender has chosen, and no other
+/// one.
 void check_segment(const Burst& burst) {
   if (burst.verdict[0] != Verdict::tracked) return;
   const Headers& headers = burst.headers[0];
   const bool tcp = headers.protocol == kProtocolTcp;
-  require(tcp == (burst.signal[0] != Signal::packet));
+  require(tcp == is_tcp(burst.signal[0]));
+  require((headers.protocol == kProtocolSctp) == is_sctp(burst.signal[0]));
+  if (is_sctp(burst.signal[0])) {
+    const Tags tags = read_tags(burst.data[0], headers);
+    const bool is_init = burst.signal[0] == Signal::sctp_init;
+    require(!tags.is_whole || !is_init || (tags.tag == 0 && tags.initiate != 0));
+    require(burst.signal[0] != Signal::sctp_abort || tags.is_whole);
+  }
   if (!tcp) return;
   const Segment segment = read_segment(burst.data[0], headers);
-  require(segment.is_whole == (headers.l4 + 20U <= headers.l4_end));
+  const bool is_captured = headers.l4 + 20U <= headers.l4_end;
+  const unsigned stated = is_captured ? (detail::u8(burst.data[0] + headers.l4 + 12) >> 4) * 4U : 0;
+  require(segment.is_whole ==
+          (stated >= 20 && headers.l4 + stated <= detail::payload_end(burst.data[0], headers)));
   require(segment.next - segment.sequence <= 0x10001);  // SYN and FIN count
 }
 
@@ -212,6 +271,9 @@ void check(LinkType link, std::span<const std::uint8_t> packet) {
   parse(burst, link);
   check_headers(burst);
   check_lanes(burst);
+  check_fragment(burst);
+  check_later_fragment<KeyV4>(burst);
+  check_later_fragment<KeyV6>(burst);
   check_segment(burst);
   check_rewriting<KeyV4>(burst, link);
   check_rewriting<KeyV6>(burst, link);

@@ -1,5 +1,7 @@
 #include "parse/parse.h"
 
+#include "parse/fragment.h"
+
 #include <gtest/gtest.h>
 
 #include "parse/test_packets.h"
@@ -168,14 +170,15 @@ TEST(ParseLink, NotIp) {
 }
 
 TEST(ParseIp, ProtocolsWithPorts) {
-  for (const unsigned protocol : {6U, 17U, 132U}) {
+  for (const unsigned protocol : {6U, 17U, 33U, 132U, 136U}) {
     expect_tracked(raw(ipv4({.protocol = protocol}, udp())), key4(protocol, 1024, 443));
     expect_tracked(raw(ipv6({.next = protocol}, udp())), key6(protocol, 1024, 443));
+    EXPECT_EQ(raw_verdict(ipv4({.protocol = protocol}, zeros(3))), Verdict::malformed);
   }
 }
 
 TEST(ParseIp, OtherProtocolsByAddresses) {
-  for (const unsigned protocol : {2U, 4U, 33U, 41U, 47U, 50U, 59U, 89U, 136U, 255U}) {
+  for (const unsigned protocol : {2U, 4U, 41U, 47U, 50U, 51U, 59U, 89U, 255U}) {
     expect_tracked(raw(ipv4({.protocol = protocol}, udp())), key4(protocol, 0, 0));
     expect_tracked(raw(ipv6({.next = protocol}, udp())), key6(protocol, 0, 0));
     expect_tracked(raw(ipv4({.protocol = protocol}, {})), key4(protocol, 0, 0));
@@ -260,20 +263,22 @@ TEST(ParseIpv4, Options) {
 
 TEST(ParseIp, Fragments) {
   expect_tracked(raw(ipv4({.fragment = 0x2000}, tcp())), key4(6, 1024, 443));
-  const Parsed later4 = raw(ipv4({.fragment = 0x2001}, zeros(2)));
+  const Parsed later4 = raw(ipv4({.fragment = 0x2002}, zeros(2)));
   expect_untracked(later4, Verdict::fragment);
   expect_headers(later4, 0, 20, 22);
-  EXPECT_EQ(raw_verdict(ipv4({.fragment = 1}, {})), Verdict::fragment);
+  EXPECT_EQ(later4.headers.protocol, 44);
+  EXPECT_EQ(raw_verdict(ipv4({.fragment = 2}, {})), Verdict::fragment);
 
   expect_tracked(raw(ipv6({.next = 44}, fragment6(6, 0, true) + tcp())), key6(6, 1024, 443));
   expect_tracked(raw(ipv6({.next = 44}, fragment6(17, 0, false) + udp())), key6(17, 1024, 443));
-  const Parsed later6 = raw(ipv6({.next = 44}, fragment6(6, 1, false) + zeros(3)));
+  const Parsed later6 = raw(ipv6({.next = 44}, fragment6(6, 2, false) + zeros(3)));
   expect_untracked(later6, Verdict::fragment);
   expect_headers(later6, 0, 48, 51);
-  EXPECT_EQ(later6.headers.protocol, 6);
+  EXPECT_EQ(later6.headers.protocol, 44);
   for (unsigned bit = 0; bit < 13; ++bit) {
-    EXPECT_EQ(raw_verdict(ipv4({.fragment = 1U << bit}, tcp())), Verdict::fragment) << bit;
-    EXPECT_EQ(raw_verdict(ipv6({.next = 44}, fragment6(6, 1U << bit, true) + tcp())),
+    EXPECT_EQ(raw_verdict(ipv4({.protocol = 17, .fragment = 1U << bit}, udp())), Verdict::fragment)
+        << bit;
+    EXPECT_EQ(raw_verdict(ipv6({.next = 44}, fragment6(17, 1U << bit, true) + udp())),
               Verdict::fragment)
         << bit;
   }
@@ -287,9 +292,80 @@ TEST(ParseIp, Fragments) {
   EXPECT_EQ(raw_verdict(ipv4({.protocol = 51, .fragment = 1}, zeros(3))), Verdict::fragment);
 }
 
+TEST(ParseIp, FragmentsAreNoted) {
+  const auto noted = [](const Bytes& packet) {
+    const Parsed p = raw(packet);
+    return p.fragments;
+  };
+  for (const unsigned field : {0x2000U, 0x2003U, 3U})
+    EXPECT_EQ(noted(ipv4({.fragment = field}, tcp())), 1U) << field;
+  EXPECT_EQ(noted(ipv4({.protocol = 1, .fragment = 0x2000}, icmp(3))), 1U);
+  EXPECT_EQ(noted(ipv4({.fragment = 0x4000}, tcp())), 0U);
+  EXPECT_EQ(noted(ipv6({.next = 44}, fragment6(6, 0, true) + tcp())), 1U);
+  EXPECT_EQ(noted(ipv6({.next = 44}, fragment6(6, 3, false) + tcp())), 1U);
+  EXPECT_EQ(noted(ipv6({.next = 44}, fragment6(6, 0, false) + tcp())), 0U);  // atomic
+}
+
+// RFC 1858, RFC 3128, RFC 7112: the first fragment has the whole transport header, and a second one
+// does not begin within TCP's.
+TEST(ParseIp, TinyFragments) {
+  const auto verdict = [](unsigned protocol, const Bytes& payload) {
+    const Verdict v4 = raw_verdict(ipv4({.protocol = protocol, .fragment = 0x2000}, payload));
+    const unsigned next = protocol == 1 ? 58 : protocol;
+    EXPECT_EQ(raw_verdict(ipv6({.next = 44}, fragment6(next, 0, true) + payload)), v4);
+    return v4;
+  };
+  const Bytes ping = bytes({128, 0, 0, 0, 0, 7, 0, 1});
+  EXPECT_EQ(verdict(6, cut(tcp(), 3)), Verdict::fragment_tiny);
+  EXPECT_EQ(verdict(6, cut(tcp(), 16)), Verdict::fragment_tiny);
+  Bytes options = tcp(12);
+  options[12] = std::byte{0x80};
+  EXPECT_EQ(verdict(6, options), Verdict::tracked);
+  EXPECT_EQ(verdict(6, cut(options, 24)), Verdict::fragment_tiny);
+  EXPECT_EQ(verdict(17, udp()), Verdict::tracked);
+  EXPECT_EQ(verdict(17, cut(udp(), 7)), Verdict::fragment_tiny);
+  EXPECT_EQ(verdict(136, zeros(7)), Verdict::fragment_tiny);
+  EXPECT_EQ(verdict(33, zeros(11)), Verdict::fragment_tiny);
+  EXPECT_EQ(verdict(132, zeros(15)), Verdict::fragment_tiny);
+  EXPECT_EQ(verdict(50, zeros(1)), Verdict::tracked);
+  EXPECT_EQ(raw_verdict(ipv4({.protocol = 1, .fragment = 0x2000}, cut(ping, 7))),
+            Verdict::fragment_tiny);
+  EXPECT_EQ(raw_verdict(ipv4({.fragment = 1}, zeros(16))), Verdict::fragment_tiny);
+  EXPECT_EQ(raw_verdict(ipv6({.next = 44}, fragment6(6, 1, true) + zeros(16))),
+            Verdict::fragment_tiny);
+}
+
+// Each fragment is the bytes behind its header, wherever that stands.
+TEST(ReadFragment, PartsOfDatagrams) {
+  const auto v4 = [](const Bytes& packet) {
+    const Parsed p = raw(packet);
+    return read_fragment<AddressV4>(p.memory.get(), p.headers);
+  };
+  const auto v6 = [](const Bytes& packet) {
+    const Parsed p = raw(packet);
+    return read_fragment<AddressV6>(p.memory.get(), p.headers);
+  };
+  const auto expect = [](const auto& found, unsigned begin, unsigned end, bool is_last) {
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->begin, begin);
+    EXPECT_EQ(found->end, end);
+    EXPECT_EQ(found->is_last, is_last);
+  };
+  expect(v4(ipv4({.fragment = 0x2000, .options = bytes({1, 1, 1, 1})}, tcp(4))), 0, 24, false);
+  expect(v4(ipv4({.fragment = 5}, zeros(3)) + zeros(23)), 40, 43, true);
+  EXPECT_EQ(v4(ipv4({.protocol = 17, .fragment = 5}, zeros(3)))->datagram.protocol, 17);
+  EXPECT_EQ(v4(ipv4({.fragment = 5}, zeros(3)))->datagram.id, 77U);
+  EXPECT_FALSE(v4(ipv4({}, tcp())));
+  const Bytes behind = extension(44) + fragment6(60, 0, true) + extension(17) + udp(4);
+  expect(v6(ipv6({.next = 0}, behind)), 0, 20, false);
+  expect(v6(ipv6({.next = 0}, extension(44) + fragment6(17, 3, true) + udp())), 24, 32, false);
+  expect(v6(ipv6({.next = 44}, fragment6(17, 8191, false) + udp())), 65528, 65536, true);
+  EXPECT_FALSE(v6(ipv6({.next = 44}, fragment6(17, 0, false) + udp())));
+}
+
 TEST(ParseIpv6, ExtensionHeaders) {
   const Bytes chain = extension(60) + extension(43, 2) + extension(44, 3) +
-                      fragment6(51, 0, false) + authentication(60, 6) + extension(6);
+                      fragment6(60, 0, false) + extension(60, 3) + extension(6);
   const Parsed p = raw(ipv6({.next = 0}, chain + tcp()));
   expect_tracked(p, key6(6, 1024, 443));
   EXPECT_EQ(p.headers.l4, 40 + chain.size());
@@ -329,9 +405,15 @@ TEST(ParseIpv6, SourceRouted) {
   EXPECT_EQ(raw_verdict(ipv6({.next = 60}, extension(6, 1, 1) + tcp())), Verdict::tracked);
 }
 
-TEST(ParseIp, AuthenticationInBothFamilies) {
-  expect_tracked(raw(ipv4({.protocol = 51}, authentication(6, 6) + tcp())), key4(6, 1024, 443));
-  expect_tracked(raw(ipv6({.next = 51}, authentication(6, 7) + tcp())), key6(6, 1024, 443));
+// Whatever is behind an authentication header, the packet is tracked by its addresses.
+TEST(ParseIp, AuthenticationByAddressesInBothFamilies) {
+  for (const Bytes& behind : {authentication(6, 6) + tcp(), authentication(44, 6), zeros(1)}) {
+    expect_tracked(raw(ipv4({.protocol = 51}, behind)), key4(51, 0, 0));
+    expect_tracked(raw(ipv6({.next = 51}, behind)), key6(51, 0, 0));
+    const Parsed p = raw(ipv6({.next = 60}, extension(51) + behind));
+    expect_tracked(p, key6(51, 0, 0));
+    EXPECT_EQ(p.headers.l4, 48);
+  }
 }
 
 TEST(ParseIcmp, QueriesByIdentifier) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "core/protocol.h"
 #include "parse/ip.h"
 
 namespace millrace {
@@ -59,11 +60,26 @@ std::optional<Quote<K>> read_quote(const std::byte* packet, const Headers& heade
   Quote<K> quote;
   const Verdict verdict =
       detail::parse_ip<Ip>({packet, end}, headers.l4 + kIcmpHeader, quote.headers, quote.key);
+  // A quoted first fragment has the verdict `fragment`, too.
+  const bool has_key = verdict == Verdict::tracked || (verdict == Verdict::fragment &&
+                                                       quote.headers.protocol != kProtocolFragment);
   const std::byte* destination = packet + headers.l3 + Ip::kSource + K::Address::kBytes;
-  if (verdict != Verdict::tracked ||
-      std::memcmp(&quote.key.source, destination, K::Address::kBytes) != 0)
+  if (!has_key || std::memcmp(&quote.key.source, destination, K::Address::kBytes) != 0)
     return std::nullopt;
   return quote;
+}
+
+template <class K>
+bool has_wrong_checksum(const std::byte* packet, const Headers& headers) {
+  const unsigned bytes = detail::datagram_bytes(packet, headers);
+  if (bytes == 0 || headers.l4 + bytes > headers.l4_end) return false;
+  std::uint64_t sum = 0;
+  if constexpr (K::Address::kBytes != 4) {
+    typename K::Address ends[2];
+    std::memcpy(ends, packet + headers.l3 + detail::IpOf<K>::kSource, sizeof(ends));
+    sum = pseudo_header_sum(ends[0], ends[1], kProtocolIcmpV6, bytes);
+  }
+  return internet_checksum({packet + headers.l4, bytes}, sum) != 0;
 }
 
 template <class K>
@@ -93,6 +109,8 @@ bool rewrite_error(std::byte* packet, const Headers& headers, const K& was, cons
 
 template std::optional<Quote<KeyV4>> read_quote(const std::byte*, const Headers&);
 template std::optional<Quote<KeyV6>> read_quote(const std::byte*, const Headers&);
+template bool has_wrong_checksum<KeyV4>(const std::byte*, const Headers&);
+template bool has_wrong_checksum<KeyV6>(const std::byte*, const Headers&);
 template void rewrite_quote(std::byte*, const Headers&, const Quote<KeyV4>&, const KeyV4&);
 template void rewrite_quote(std::byte*, const Headers&, const Quote<KeyV6>&, const KeyV6&);
 template bool rewrite_error(std::byte*, const Headers&, const KeyV4&, const KeyV4&);

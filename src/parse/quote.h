@@ -26,6 +26,11 @@ struct Quote {
 template <class K>
 std::optional<Quote<K>> read_quote(const std::byte* packet, const Headers& headers);
 
+/// True if the checksum of an ICMP error is wrong (RFC 792; RFC 4443, 2.3). False also if that
+/// cannot be known, as the error was cut short or is a fragment. Reads the whole error.
+template <class K>
+bool has_wrong_checksum(const std::byte* packet, const Headers& headers);
+
 /// Rewrites the quoted packet to the key `is`, as `rewrite` does, and updates the error's checksum,
 /// which covers the quote, incrementally. The error's own addresses stay.
 template <class K>

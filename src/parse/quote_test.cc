@@ -74,7 +74,8 @@ TYPED_TEST(QuoteTest, IsFiledReversed) {
   for (const unsigned type : T::kV4 ? std::vector{3U, 4U, 11U, 12U} : std::vector{1U, 2U, 3U, 127U})
     EXPECT_EQ(T::filed(T::error(T::sent(6, tcp(9)), type)), T::key(6, 1024, 443)) << type;
   EXPECT_EQ(T::filed(T::error(T::sent(17, udp()))), T::key(17, 1024, 443));
-  EXPECT_EQ(T::filed(T::error(T::sent(132, udp(4)))), T::key(132, 1024, 443));
+  for (const unsigned protocol : {33U, 132U, 136U})
+    EXPECT_EQ(T::filed(T::error(T::sent(protocol, udp(4)))), T::key(protocol, 1024, 443));
   EXPECT_EQ(T::filed(T::error(T::sent(T::kIcmp, icmp(T::kEcho)))), T::key(T::kIcmp, 4660, 4660));
   EXPECT_EQ(T::filed(T::error(T::sent(47, zeros(8)))), T::key(47, 0, 0));
 }
@@ -91,7 +92,7 @@ TYPED_TEST(QuoteTest, IsFiledBehindOptionsAndExtensions) {
     const Bytes chain = extension(60) + extension(44, 3) + fragment6(6, 0, true) + tcp();
     EXPECT_EQ(T::filed(T::error(T::turned(ipv6({.next = 0}, chain)))), T::key(6, 1024, 443));
   }
-  EXPECT_EQ(T::filed(T::error(T::sent(51, authentication(6, 6) + tcp()))), T::key(6, 1024, 443));
+  EXPECT_EQ(T::filed(T::error(T::sent(51, authentication(6, 6) + tcp()))), T::key(51, 0, 0));
 }
 
 // The error's sender may have cut the quote short, and the capture may have been cut short, too.
@@ -204,7 +205,7 @@ TYPED_TEST(QuoteTest, RightChecksumsStayRight) {
     if (protocol == (T::kV4 ? 58 : 1)) continue;
     const Layout inner{T::kFamily, T::kHeader, protocol};
     const Layout outer{T::kFamily, T::kHeader, T::kIcmp};
-    const bool ports = protocol == 6 || protocol == 17 || protocol == 132;
+    const bool ports = has_ports(static_cast<std::uint8_t>(protocol));
     for (int round = 0; round < 1000; ++round) {
       Bytes quote = T::turned(packet(T::kFamily, protocol, this->random, 20 + this->random() % 50));
       const auto finish = [&](Bytes& p) {
@@ -269,6 +270,77 @@ TYPED_TEST(QuoteTest, WrongChecksumsStayAsWrong) {
         ASSERT_EQ(distance(l3_error(quoted), l3_error(quote)), 0U);
       }
     }
+  }
+}
+
+// The length of the quote, and the extensions behind it with a checksum of their own (RFC 4884, 7),
+// stay as they are. Options and extension headers stand in the quote.
+TYPED_TEST(QuoteTest, ExtensionsStayRight) {
+  using T = TestFixture;
+  const Layout outer{T::kFamily, T::kHeader, T::kIcmp};
+  for (const unsigned options : {0U, 8U, 40U}) {
+    if (!T::kV4 && options == 40) continue;
+    Bytes quote = T::kV4 ? ipv4({.options = Bytes(options, std::byte{1})}, tcp(200))
+                         : ipv6({.next = options == 0 ? 6U : 60U},
+                                options == 0 ? tcp(200) : extension(6) + tcp(200));
+    quote = T::turned(quote);
+    if (T::kV4) make_right_l3(quote);
+    make_right(quote, {6, T::kHeader + options, 6});
+    for (const unsigned size : {128U, 192U}) {
+      // An object of class 1: a label of MPLS (RFC 4950).
+      Bytes extension = bytes({0x20, 0, 0, 0, 0, 8, 1, 1, 0x12, 0x34, 0x51, 0xff});
+      put(extension, 2, ~plain_sum(extension.data(), extension.size(), 0) & 0xffff);
+      Bytes p = T::error(cut(quote, size) + extension, T::kUnreachable, size / (T::kV4 ? 4 : 8));
+      make_right(p, outer);
+      const auto address = random_address<TypeParam>(this->random);
+      const Bytes q = with_quote<TypeParam>(End::destination, p, address, 9);
+      EXPECT_EQ(l4_error(q, outer) % 0xffff, 0U);
+      EXPECT_EQ(Bytes(q.end() - 12, q.end()), extension);
+      EXPECT_EQ(Bytes(q.begin() + T::kHeader + 4, q.begin() + T::kHeader + 8),
+                Bytes(p.begin() + T::kHeader + 4, p.begin() + T::kHeader + 8));
+      EXPECT_EQ(get(q, T::kQuote + T::kHeader + options + 2), 9U);
+      if (T::kV4) {
+        const Bytes quoted(q.begin() + T::kQuote, q.end());
+        EXPECT_EQ(l3_error(quoted), 0U);
+      }
+    }
+  }
+}
+
+TYPED_TEST(QuoteTest, WrongChecksumsOfErrorsAreFound) {
+  using T = TestFixture;
+  const Layout outer{T::kFamily, T::kHeader, T::kIcmp};
+  const auto is_wrong = [](const Bytes& packet) {
+    const Parsed p = parse(LinkType::raw_ip, packet);
+    EXPECT_EQ(to_string(p.verdict), "icmp_error");
+    return has_wrong_checksum<TypeParam>(p.memory.get(), p.headers);
+  };
+  for (int round = 0; round < 500; ++round) {
+    Bytes p = T::error(T::turned(packet(T::kFamily, 17, this->random, 8 + this->random() % 70)));
+    make_right(p, outer);
+    EXPECT_FALSE(is_wrong(p));
+    EXPECT_FALSE(is_wrong(p + zeros(9))) << "bytes behind the packet";
+    Bytes wrong = p;
+    const std::size_t at = T::kHeader + this->random() % (p.size() - T::kHeader);
+    if (at != T::kHeader) wrong[at] ^= std::byte{1};
+    EXPECT_EQ(is_wrong(wrong), at != T::kHeader) << at;
+    EXPECT_FALSE(is_wrong(cut(wrong, p.size() - 1))) << "the last byte is not known";
+  }
+  // Checksums of fragments cover the whole datagram. A source or destination counts for ICMPv6.
+  Bytes p = T::error(T::sent(17, udp(9)));
+  put(p, T::kHeader + 2, 0x1234);
+  EXPECT_TRUE(is_wrong(p));
+  if (T::kV4) {
+    p[6] = std::byte{0x20};
+    EXPECT_FALSE(is_wrong(p));
+  } else {
+    make_right(p, outer);
+    p[T::kSource] ^= std::byte{1};
+    EXPECT_TRUE(is_wrong(p));
+    Bytes rest(p.begin() + T::kHeader, p.end());
+    rest.back() ^= std::byte{1};
+    EXPECT_FALSE(is_wrong(ipv6({.next = 44}, fragment6(58, 0, true) + rest)));
+    EXPECT_TRUE(is_wrong(ipv6({.next = 44}, fragment6(58, 0, false) + rest)));
   }
 }
 

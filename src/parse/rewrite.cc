@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "parse/tcp.h"
+
 namespace millrace {
 namespace {
 
@@ -30,23 +32,6 @@ constexpr auto kZeroBytes = [] {
   for (std::size_t k = 1; k < power.size(); ++k) power[k] = multiply(power[k - 1], power[k - 1]);
   return power;
 }();
-
-/// Returns the number of bytes on the wire behind the IP header and its extension headers; 0 if the
-/// packet is the first fragment of a datagram.
-unsigned datagram_bytes(const std::byte* packet, const Headers& headers) {
-  using namespace detail;
-  const std::byte* ip = packet + headers.l3;
-  const unsigned bytes = payload_end(packet, headers) - headers.l4;
-  if (headers.family == 4) return (u16(ip + 6) & 0x2000) != 0 ? 0 : bytes;
-  std::uint8_t protocol = u8(ip + 6);
-  for (unsigned at = headers.l3 + Ipv6::kHeader; at < headers.l4;) {
-    const std::byte* extension = packet + at;
-    if (protocol == kProtocolFragment && (u16(extension + 2) & 1) != 0) return 0;
-    at += extension_bytes(protocol, u8(extension + 1));
-    protocol = u8(extension);
-  }
-  return bytes;
-}
 
 }  // namespace
 
@@ -106,10 +91,10 @@ void clamp_mss(std::byte* packet, const Headers& headers, std::uint16_t mss) {
   constexpr unsigned kMss = 2;
   constexpr unsigned kHeader = 20;
   constexpr unsigned kChecksum = 16;
-  constexpr unsigned kSyn = 2;
   std::byte* const tcp = packet + headers.l4;
   const unsigned there = headers.l4_end - headers.l4;
-  if (headers.protocol != kProtocolTcp || there < kHeader || (detail::u8(tcp + 13) & kSyn) == 0)
+  if (headers.protocol != kProtocolTcp || there < kHeader ||
+      (detail::u8(tcp + detail::kTcpFlags) & detail::kSyn) == 0)
     return;
   const unsigned end = std::min((detail::u8(tcp + 12) >> 4) * 4U, there);
   for (unsigned at = kHeader; at + 1 < end;) {

@@ -34,7 +34,7 @@ class Rewrite : public testing::Test {
   std::mt19937 random{1};
 
   Layout layout(unsigned protocol) const { return {kFamily, kL4, protocol}; }
-  static bool ports(unsigned protocol) { return protocol == 6 || protocol == 17; }
+  static bool ports(unsigned protocol) { return protocol != kIcmp; }
 };
 using Families = testing::Types<KeyV4, KeyV6>;
 TYPED_TEST_SUITE(Rewrite, Families);
@@ -98,6 +98,34 @@ TYPED_TEST(Rewrite, ThereAndBackIsTheSamePacket) {
       std::memcpy(was.bytes.data(), p.data() + at, was.kBytes);
       const auto port = static_cast<std::uint16_t>(get(p, TestFixture::kL4 + 2));
       ASSERT_EQ(rewritten<TypeParam>(End::destination, q, was, port), p);
+    }
+  }
+}
+
+// UDP-Lite's checksum covers the pseudo header and as many bytes as its second field says, at least
+// the header (RFC 3828, 3.1); DCCP's may leave out data, too (RFC 4340, 9.2). So it covers
+// addresses and ports in any case.
+TYPED_TEST(Rewrite, ChecksumsOverAPartStayRight) {
+  for (const unsigned covered : {8U, 12U, 24U}) {
+    for (int round = 0; round < 300; ++round) {
+      const std::size_t size = 24 + this->random() % 50;
+      Bytes p = packet(TestFixture::kFamily, 136, this->random, size);
+      const unsigned l4 = TestFixture::kL4;
+      const unsigned addresses = TestFixture::kFamily == 4 ? 12 : 8;
+      const auto error = [&](const Bytes& q) {
+        const std::size_t address = 2 * std::size_t{TypeParam::Address::kBytes};
+        const unsigned sum =
+            plain_sum(q.data() + addresses, address, 136 + static_cast<unsigned>(size));
+        return ~plain_sum(q.data() + l4, covered, sum) & 0xffff;
+      };
+      put(p, l4 + 4, covered);
+      put(p, l4 + 6, 0);
+      put(p, l4 + 6, error(p));
+      const auto address = random_address<TypeParam>(this->random);
+      const Bytes q =
+          rewritten<TypeParam>(End::source, p, address, static_cast<std::uint16_t>(this->random()));
+      ASSERT_EQ(error(q) % 0xffff, 0U);
+      ASSERT_NE(get(q, l4 + 6), 0U);
     }
   }
 }

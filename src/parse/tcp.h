@@ -53,20 +53,15 @@ inline std::uint8_t window_scale(const std::byte* at, const std::byte* end) {
 
 }  // namespace detail
 
-/// Returns the signal of a tracked packet. A TCP packet without captured flags counts as an ACK.
-inline Signal read_signal(const std::byte* data, const Headers& headers) {
-  if (headers.protocol != kProtocolTcp) return Signal::packet;
-  const unsigned at = headers.l4 + detail::kTcpFlags;
-  return at < headers.l4_end ? detail::signal_of_flags(detail::u8(data + at)) : Signal::ack;
-}
-
-/// Returns the segment of a TCP packet; one that is not whole if the TCP header was cut short.
-inline Segment read_segment(const std::byte* data, const Headers& headers) {
+/// Returns the segment of a TCP packet; one that is not whole if the TCP header was cut short, or
+/// states a length that it cannot have.
+[[gnu::always_inline]] inline Segment read_segment(const std::byte* data, const Headers& headers) {
   const unsigned at = headers.l4;
   if (at + detail::kTcpHeader > headers.l4_end) return {};
   const std::uint8_t flags = detail::u8(data + at + detail::kTcpFlags);
   const unsigned payload = at + (detail::u8(data + at + 12) >> 4) * 4U;
   const unsigned end = detail::payload_end(data, headers);
+  if (payload < at + detail::kTcpHeader || payload > end) return {};
   std::uint32_t length = end > payload ? end - payload : 0;
   length += ((flags & detail::kSyn) != 0) + ((flags & detail::kFin) != 0);
   const std::uint32_t sequence = detail::u32(data + at + 4);

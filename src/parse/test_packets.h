@@ -108,6 +108,7 @@ struct Parsed {
   std::uint16_t length = 0;
   Verdict verdict{};
   Headers headers;
+  std::uint64_t fragments = 0;
   unsigned v4 = 0;  // number of IPv4 keys in lanes
   unsigned v6 = 0;  // number of IPv6 keys in lanes
   KeyV4 key4;
@@ -134,6 +135,7 @@ inline Parsed parse(LinkType link, const Bytes& packet) {
   millrace::parse(*burst, link);
   p.verdict = burst->verdict[0];
   p.headers = burst->headers[0];
+  p.fragments = burst->fragments;
   p.v4 = burst->v4.size;
   p.v6 = burst->v6.size;
   if (p.v4 != 0) p.key4 = burst->v4.key[0];

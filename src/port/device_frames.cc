@@ -26,6 +26,13 @@ void Devices::place(Burst& burst, unsigned at, Handle handle) {
   burst.handle[at] = handle;
 }
 
+static_assert(RTE_MAX_ETHPORTS <= Devices::kOfLink);
+
+void Devices::mark_of_kernel(Handle handle, unsigned link) {
+  mbuf(handle)->port = static_cast<std::uint16_t>(kOfKernel + link);
+}
+bool Devices::has_kernel_mark(Handle handle) { return mbuf(handle)->port >= kOfKernel; }
+
 void Devices::free(std::span<const Handle> handles) {
   for (const Handle handle : handles) rte_pktmbuf_free(mbuf(handle));
 }

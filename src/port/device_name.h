@@ -16,6 +16,8 @@ struct DeviceName {
   DeviceKind kind = DeviceKind::null;
   std::string target;     ///< interface, socket, file or PCI address; empty where there is none
   std::string arguments;  ///< for the driver, in the form of DPDK's manual: "rx-queues=2,secret=x"
+
+  friend bool operator==(const DeviceName&, const DeviceName&) = default;
 };
 
 /// Parses a device's name. Errors: usage (the message lists the known kinds).

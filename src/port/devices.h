@@ -1,5 +1,9 @@
 // Network devices, driven by DPDK: where packets come from and go to when millrace runs live.
 //
+// Users of this class see *links*, numbered as their settings were given: a device, or one of the
+// VLANs on a device (link_map.h). Frames have a VLAN's tag on the wire only: `receive` takes tags
+// off, and `transmit` puts them on.
+//
 // One thread opens, starts and closes the devices; any thread may read statistics. One worker at a
 // time polls a receive queue, and only worker n calls `transmit`, `has_waiting` and `drain` with
 // the number n. Packets may pass between workers. No DPDK type shows here: a `Handle` is an
@@ -23,19 +27,18 @@
 #include "millrace/types.h"
 #include "port/device_name.h"
 #include "port/kernel_interface.h"
+#include "port/link_map.h"
 
 namespace millrace {
 
-struct DeviceSettings {
-  DeviceName device;
-  unsigned mtu = 0;  ///< 0: the kernel interface's MTU; 1500 for other devices
-};
-
-/// Packet counters of one device since it was opened, and its link state.
-struct DeviceStatistics {
+/// Packet counters of a link since its device was opened, and its state. If the device has VLANs,
+/// `in` and `out` are those of the link's own frames.
+struct LinkStatistics {
   std::uint64_t in = 0;
   std::uint64_t out = 0;
-  std::uint64_t missed = 0;  ///< dropped by the device: the queue was full, or no memory was left
+  /// Packets of any link of the device that the device dropped: the queue was full, or no memory
+  /// was left.
+  std::uint64_t missed = 0;
   bool link_is_up = false;
 };
 
@@ -44,12 +47,12 @@ class Devices {
   /// Checks the kernel's interfaces, taps and memifs' sockets, and starts DPDK, which then takes
   /// the PCI devices. `open` begins with the same steps; call `prepare` to learn early whether
   /// `open` can succeed. Errors: as `open`.
-  static Result<void> prepare(std::span<const DeviceSettings> settings,
+  static Result<void> prepare(std::span<const LinkSettings> settings,
                               const std::vector<std::string>& eal_options);
   /// Opens all devices for `workers` workers, with packet memory for their queues. Errors:
   /// unreadable (a device cannot be opened), failed (a device is not ready or its driver refuses
   /// it, there is no memory, or DPDK does not start). The message names the device at fault.
-  static Result<std::unique_ptr<Devices>> open(std::span<const DeviceSettings> settings,
+  static Result<std::unique_ptr<Devices>> open(std::span<const LinkSettings> settings,
                                                unsigned workers,
                                                const std::vector<std::string>& eal_options);
   /// Stops and closes the devices, except memifs and taps without `remote=`: the end of the process
@@ -58,11 +61,15 @@ class Devices {
   Devices(const Devices&) = delete;
   Devices& operator=(const Devices&) = delete;
 
-  std::size_t count() const;
-  const DeviceName& name(std::size_t device) const;
-  Mac mac(std::size_t device) const;
-  unsigned mtu(std::size_t device) const;
-  DeviceStatistics statistics(std::size_t device) const;
+  unsigned links() const;
+  /// Returns the name of the link's device.
+  const DeviceName& name(unsigned link) const;
+  /// Returns the link's VLAN; 0: its frames have no tag.
+  unsigned vlan(unsigned link) const;
+  /// Returns the MAC of the link's device.
+  Mac mac(unsigned link) const;
+  unsigned mtu(unsigned link) const;
+  LinkStatistics statistics(unsigned link) const;
   /// Returns warnings of one line each about faults of devices that this process could not prevent.
   std::vector<std::string> warnings() const;
   Pages pages() const;
@@ -85,16 +92,22 @@ class Devices {
   /// Returns the number of receive queues of all devices. Queue n belongs to worker n % workers at
   /// first.
   unsigned receive_queues() const;
+  /// True if frames of several links may come by the queue, or frames of no link.
+  bool has_vlans(unsigned queue) const;
+  /// Returns the first link of the queue's device.
+  unsigned first_link(unsigned queue) const;
   /// Registers the calling thread with DPDK. A worker's thread calls `join` before any other
   /// function of this class.
   static void join();
   static void leave();
   /// Appends at most `most` packets of `queue` to the burst, as far as there is room, and returns
-  /// their number. Writes `data`, `length`, `wire_length` and `handle`.
+  /// their number. Writes `data`, `length`, `wire_length`, `handle` and `link`; the link is
+  /// `kNoLink` for a frame of a VLAN that no link has, or without a tag on a device whose links all
+  /// have VLANs. Such a frame keeps its tag.
   unsigned receive(unsigned queue, Burst& burst, unsigned most);
   /// Sends frames on their links, on each in the given order, or lets them wait (`has_waiting`).
   /// Returns how many frames the devices did not accept, frames that had waited included; these
-  /// frames are freed.
+  /// frames are freed. A frame that others share (`share`) must not be sent.
   unsigned transmit(unsigned worker, std::span<const Outgoing> frames);
   /// True if frames of `worker` wait because another worker was using the send queue. They are sent
   /// by the next `transmit` that finds the queue free, or by `drain`.
@@ -115,8 +128,15 @@ class Devices {
   static std::span<std::byte> bytes(Handle handle);
   /// Sets the length of a frame that came from `make`, counted from its first byte.
   static void set_length(Handle handle, std::uint16_t length);
-  /// Returns the number of the device that received the packet.
-  unsigned device_of(Handle handle) const;
+  /// Returns the link on which the packet arrived, or for which it is marked.
+  unsigned link_of(Handle handle) const;
+  /// Marks a frame as one that the kernel sends on a link.
+  static void mark_of_kernel(Handle handle, unsigned link);
+  static bool has_kernel_mark(Handle handle);
+  /// Numbers from which on a frame's port, in DPDK's words, is a mark with a link's number in its
+  /// low byte: a frame of a link whose device has VLANs, and one that the kernel sends.
+  static constexpr unsigned kOfLink = 0xfe00;
+  static constexpr unsigned kOfKernel = 0xff00;
 
  private:
   struct Impl;

@@ -26,6 +26,7 @@
 #include <string_view>
 #include <utility>
 
+#include "port/ethtool_features.h"
 #include "port/xdp_pass.h"
 
 namespace millrace {
@@ -114,6 +115,11 @@ struct Offload {
 constexpr std::array kOffloads{
     Offload{ETHTOOL_GGRO, ETHTOOL_SGRO}, Offload{ETHTOOL_GTSO, ETHTOOL_STSO},
     Offload{ETHTOOL_GGSO, ETHTOOL_SGSO}, Offload{ETHTOOL_GTXCSUM, ETHTOOL_STXCSUM}};
+
+/// The features by which an interface takes tags off frames, and those by which it receives the
+/// frames of some VLANs only. "stag": tags of the type 0x88a8.
+constexpr std::array<std::string_view, 4> kFeatures{"rx-vlan-hw-parse", "rx-vlan-stag-hw-parse",
+                                                    "rx-vlan-filter", "rx-vlan-stag-filter"};
 
 /// A setting that keeps the kernel's own stack from packets that are millrace's. An interface
 /// without an address still forwards packets that have a route, and receives packets for an address
@@ -232,7 +238,9 @@ void KernelInterface::restore(std::vector<InterfaceSetting> settings) {
 
 void KernelInterface::set(const std::string& name, const std::vector<InterfaceSetting>& settings) {
   for (const InterfaceSetting& was : settings | std::views::reverse) {
-    if (was.file.empty()) {
+    if (was.file.empty() && std::ranges::find(kFeatures, was.value) != kFeatures.end()) {
+      set_feature(name, was.value, true);
+    } else if (was.file.empty()) {
       ethtool_value value{.cmd = was.command, .data = 1};
       ethtool(name, value);
     } else if (std::ranges::any_of(
@@ -267,6 +275,22 @@ std::string KernelInterface::fence() {
          ": run as root, or with CAP_NET_ADMIN and a writable /proc/sys";
 }
 
+std::string KernelInterface::keep_tags() {
+  if (turn_off(kFeatures[0]) && turn_off(kFeatures[1])) return {};
+  return fmt::format(
+      "{0} takes the tags of VLANs off, which cannot be turned off (ethtool -K {0} rxvlan off): "
+      "millrace takes frames of any VLAN for frames without a tag",
+      name_);
+}
+
+std::string KernelInterface::receive_all_vlans() {
+  if (turn_off(kFeatures[2]) && turn_off(kFeatures[3])) return {};
+  return fmt::format(
+      "{0} receives the frames of some VLANs only, which cannot be turned off (ethtool -K {0} "
+      "rx-vlan-filter off): if frames are missing, try ip link set {0} promisc on",
+      name_);
+}
+
 bool KernelInterface::refuse_large_packets() {
   if (driver_of(name_) != "veth") return true;  // no other end
   if (program_ < 0) program_ = attach_xdp_pass(::if_nametoindex(name_.c_str()));
@@ -282,6 +306,15 @@ bool KernelInterface::turn_off(std::uint32_t get, std::uint32_t set) {
   if (!ethtool(name_, value)) return errno != EPERM;
   was_.push_back({.command = set, .file = {}, .value = {}});
   return true;
+}
+
+/// Turns a feature off. False: it stays on.
+bool KernelInterface::turn_off(std::string_view feature) {
+  const FeatureState is = feature_state(name_, feature);
+  if (is == FeatureState::off) return true;
+  if (is == FeatureState::fixed || !set_feature(name_, feature, false)) return false;
+  was_.push_back({.command = 0, .file = {}, .value = std::string(feature)});
+  return feature_state(name_, feature) == FeatureState::off;
 }
 
 /// Writes a setting. False: this process may not. Also true if the kernel does not have the file.

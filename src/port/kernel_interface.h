@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,8 +18,9 @@
 
 namespace millrace {
 
-/// The former value of a setting that millrace changed: either an offload that was on, named by its
-/// ethtool command, or a file below /proc/sys with its value.
+/// The former value of a setting that millrace changed: an offload that was on, named by its
+/// ethtool command; a feature that was on (`command` is 0, `file` is empty, `value` is its name,
+/// ethtool_features.h); or a file below /proc/sys with its value.
 struct InterfaceSetting {
   std::uint32_t command = 0;
   std::string file;
@@ -63,6 +65,11 @@ class KernelInterface {
   /// An offload that the interface cannot change is not an error. Returns one line about what this
   /// process may not do and the permission that it lacks; empty if it may do all of this.
   std::string fence();
+  /// Makes the interface leave the tags of VLANs in frames, for drivers that do not get the tags
+  /// beside the frames. Returns a warning of one line if this cannot be; else an empty text.
+  std::string keep_tags();
+  /// Makes the interface receive the frames of all VLANs. Returns as `keep_tags`.
+  std::string receive_all_vlans();
   /// Makes the other end of a veth pair, possibly in another namespace, send no packets larger than
   /// the MTU; does nothing for other interfaces. The kernel enforces that limit once an XDP program
   /// is attached at this end; the program attached here passes every packet. False: the kernel
@@ -80,6 +87,7 @@ class KernelInterface {
  private:
   explicit KernelInterface(std::string name) : name_(std::move(name)) {}
   bool turn_off(std::uint32_t get, std::uint32_t set);
+  bool turn_off(std::string_view feature);
   bool write_setting(const std::string& file, const std::string& value);
 
   std::string name_;

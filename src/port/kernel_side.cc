@@ -185,7 +185,7 @@ bool KernelSide::move() {
     moved = moved || count > 0;
     for (std::size_t i = 0; i < count; ++i) {
       const auto handle = std::bit_cast<Handle>(come[i]);
-      Link& link = *links_[devices_->device_of(handle)];
+      Link& link = *links_[devices_->link_of(handle)];
       (link.tap.write(Devices::bytes(handle)) ? link.given : link.full_there).add(1);
       Devices::free({&handle, 1});
     }

@@ -26,6 +26,15 @@ class Port {
   /// Fills `size`, `now`, `data`, `length`, `wire_length` and `handle`. The burst must be empty,
   /// and may stay empty while time passes. False: no more packets will come.
   virtual bool receive(Burst& burst) = 0;
+  /// Number of the burst's first packets that another worker has received and passed on: that
+  /// worker has followed them if they are fragments (src/fragments).
+  virtual unsigned known() const { return 0; }
+  /// True if packets may be taken out of a burst, and returned to the port by `place`.
+  virtual bool can_place() const { return false; }
+  /// Places a packet, which was taken out of an earlier burst of this port or of another worker's,
+  /// at `at` in a burst that `receive` does not fill: writes the columns that `receive` writes for
+  /// a packet. Places are filled from 0 on.
+  virtual void place(Burst&, unsigned /*at*/, Handle) {}
   /// May take out of the burst packets that another worker serves, give packets a verdict, and
   /// remove keys from the lanes. To be called for a parsed burst, before lookups.
   virtual void filed(Burst&, const Steering&) {}

@@ -91,6 +91,10 @@ std::string what_is_wrong(const Capture& capture, const ReplayOptions& options, 
   return wrong.empty() ? wrong : wrong.substr(2);
 }
 
+/// Returns a packet's position in the output. Placed packets, which come late, get the odd position
+/// behind the packet that was sent last.
+std::uint64_t order_of(Handle handle) { return 2 * handle; }
+
 }  // namespace
 
 std::uint64_t latest_timestamp_ns(const Capture& capture, std::uint32_t loops) {
@@ -112,7 +116,7 @@ ReplayPort::ReplayPort(const Capture& capture, const ReplayOptions& options, Cap
       options_(options),
       output_(output),
       part_(std::move(part)),
-      slots_(std::make_unique<Slot[]>(std::size_t{options.in_flight} * Burst::kMax)),
+      slots_(std::make_unique<Slot[]>(std::size_t{2} * options.in_flight * Burst::kMax)),
       link_type_(capture.link_type(0)),
       period_ns_(period_of(capture)),
       loop_(size() == 0 ? options.loops : 0) {
@@ -212,6 +216,26 @@ unsigned ReplayPort::alike_of(unsigned most) {
   return static_cast<unsigned>(i - next_);
 }
 
+/// Copies the packet's first bytes into the slot, and writes the columns that describe them.
+inline void ReplayPort::offer(Burst& burst, unsigned at, Slot& slot,
+                              const Capture::Packet& packet) {
+  std::byte* const to = slot.bytes.data() + kHeadroom;
+  const std::uint32_t length = offered(packet);
+  unfence(to);
+  copy_lines(to, packet.data, length);
+  fence(to, length);
+  burst.data[at] = to;
+  burst.length[at] = static_cast<std::uint16_t>(length);
+  burst.wire_length[at] = std::max(packet.wire_length, length);
+}
+
+void ReplayPort::place(Burst& burst, unsigned at, Handle handle) {
+  if (at == 0) placed_ring_ = (placed_ring_ + 1) % options_.in_flight;
+  const std::size_t group = options_.in_flight + placed_ring_;
+  offer(burst, at, slots_[group * Burst::kMax + at], capture_->packet(handle & UINT32_MAX));
+  burst.handle[at] = handle;
+}
+
 void ReplayPort::fill(Burst& burst, unsigned most, std::uint64_t until) {
   // Number of packets to prefetch ahead. The hardware's prefetcher does as well on its own, but may
   // lose the stream among a table's random accesses.
@@ -227,14 +251,7 @@ void ReplayPort::fill(Burst& burst, unsigned most, std::uint64_t until) {
     const Capture::Packet& later = packet(std::min(i + kAhead, count - 1));
     __builtin_prefetch(later.data);
     __builtin_prefetch(later.data + 64);
-    std::byte* to = slots[n].bytes.data() + kHeadroom;
-    const std::uint32_t length = offered(arriving);
-    unfence(to);
-    copy_lines(to, arriving.data, length);
-    fence(to, length);
-    burst.data[n] = to;
-    burst.length[n] = static_cast<std::uint16_t>(length);
-    burst.wire_length[n] = std::max(arriving.wire_length, length);
+    offer(burst, n, slots[n], arriving);
     burst.handle[n] = std::uint64_t{loop_} << 32 | at;
   }
   burst.size = n;
@@ -253,14 +270,15 @@ void ReplayPort::send(const Burst& burst, std::uint64_t forward) {
   for (; forward != 0; forward &= forward - 1) {
     packets[count++] = leaving(burst, static_cast<unsigned>(std::countr_zero(forward)));
   }
-  output_->write(number(), std::span(packets).first(count), burst.handle[burst.size - 1] + 1);
+  sent_up_to_ = std::max(sent_up_to_, order_of(burst.handle[burst.size - 1]) + 1);
+  output_->write(number(), std::span(packets).first(count), sent_up_to_);
   output_ns_ += nanoseconds_since(start);
 }
 
 CaptureOutput::Packet ReplayPort::leaving(const Burst& burst, unsigned i) const {
   const Capture::Packet& packet = capture_->packet(burst.handle[i] & UINT32_MAX);
   const std::uint64_t loop = burst.handle[i] >> 32;
-  return {.order = burst.handle[i],
+  return {.order = std::max(order_of(burst.handle[i]), sent_up_to_),
           .timestamp_ns = packet.timestamp_ns + loop * period_ns_,
           // A change of length by a function changes the length on the wire, too.
           .wire_length = packet.wire_length + (burst.wire_length[i] - offered_wire(packet)),

@@ -83,6 +83,8 @@ class ReplayPort final : public Port {
   /// The caller sets the pace: the function does not set `now`, and ignores the clock and
   /// `options.stop`. False at the end.
   bool receive_up_to(Burst& burst, unsigned most);
+  bool can_place() const override { return true; }
+  void place(Burst& burst, unsigned at, Handle handle) override;
   void send(const Burst& burst, std::uint64_t forward) override;
   void finish() override;
 
@@ -119,6 +121,7 @@ class ReplayPort final : public Port {
   bool step_time(Burst& burst);
   std::uint64_t step_end() const;
   void fill(Burst& burst, unsigned most, std::uint64_t until);
+  static void offer(Burst& burst, unsigned at, Slot& slot, const Capture::Packet& packet);
   CaptureOutput::Packet leaving(const Burst& burst, unsigned i) const;
 
   const Capture* capture_;
@@ -128,10 +131,14 @@ class ReplayPort final : public Port {
   std::vector<Capture::Packet> gathered_;  // packets of the part
   std::vector<std::byte> gathered_bytes_;
   std::unique_ptr<Slot[]> slots_;
-  LinkType link_type_;       // link type of the last received burst
-  unsigned ring_ = 0;        // which of the `in_flight` groups of slots the next burst gets
-  std::size_t next_ = 0;     // next packet, below `size()`
-  std::uint64_t period_ns_;  // advance of time in one loop
+  LinkType link_type_;  // link type of the last received burst
+  // The group of slots, one of `in_flight`, for the next burst. As many groups behind those are for
+  // bursts of placed packets.
+  unsigned ring_ = 0;
+  unsigned placed_ring_ = 0;      // the same, for the last burst of placed packets
+  std::uint64_t sent_up_to_ = 0;  // what `output_` has been promised
+  std::size_t next_ = 0;          // next packet, below `size()`
+  std::uint64_t period_ns_;       // advance of time in one loop
   std::uint32_t loop_;
   std::uint64_t now_ms_ = 0;
   std::optional<std::chrono::steady_clock::time_point> start_;

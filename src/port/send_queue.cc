@@ -11,14 +11,26 @@
 
 namespace millrace {
 
+/// Counts frames as accepted, or as not accepted although they have been counted.
+void SendQueue::count_of(std::span<rte_mbuf* const> frames, bool accepted) const {
+  if (by_link_.empty()) [[likely]]
+    return;
+  for (const rte_mbuf* frame : frames) {
+    Counter& of_link = by_link_[frame->port & 0xff];
+    accepted ? of_link.add(1) : of_link.subtract(1);
+  }
+}
+
 unsigned SendQueue::send_now(std::span<rte_mbuf*> frames) const {
   std::uint16_t sent = 0;
+  count_of(frames, true);  // now: the driver frees the frames that it accepts
   if (passage_ == nullptr || passage_->enter()) {
     sent =
         rte_eth_tx_burst(device_, queue_, frames.data(), static_cast<std::uint16_t>(frames.size()));
     if (passage_ != nullptr) passage_->leave();
   }
   const auto left = frames.subspan(sent);
+  count_of(left, false);
   if (!left.empty()) rte_pktmbuf_free_bulk(left.data(), static_cast<unsigned>(left.size()));
   return static_cast<unsigned>(left.size());
 }

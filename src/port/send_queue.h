@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "core/counter.h"
 #include "port/control_gate.h"
 
 struct rte_mbuf;
@@ -29,6 +30,9 @@ class alignas(64) SendQueue {
   /// Makes the queue a memif's: frames that are sent while DPDK's interrupt thread handles an event
   /// are lost (control_gate.h). The passage must belong to this copy alone, and outlive it.
   void go_through(Passage& passage) { passage_ = &passage; }
+  /// Counts the frames that the device accepts by their links, which their `Devices::kOfLink` marks
+  /// name. The counters must belong to this copy alone, and outlive it.
+  void count(std::span<Counter> by_link) { by_link_ = by_link; }
 
   /// Sends the waiting frames and then `frames`, one burst at most, or puts `frames` aside. Returns
   /// the number of frames that the device did not accept; those are freed.
@@ -40,12 +44,14 @@ class alignas(64) SendQueue {
 
  private:
   unsigned send_now(std::span<rte_mbuf*> frames) const;
+  void count_of(std::span<rte_mbuf* const> frames, bool accepted) const;
   unsigned send_waiting();
 
   std::uint16_t device_;
   std::uint16_t queue_;
   std::mutex* lock_ = nullptr;  // null: the queue is not shared
   Passage* passage_ = nullptr;  // null: the device is not a memif
+  std::span<Counter> by_link_;  // empty: nothing is counted
   std::vector<rte_mbuf*> waiting_;
 };
 

@@ -15,8 +15,9 @@
 
 namespace millrace {
 
-/// Returns each packet's shard, by its position in the capture. A packet without a key has shard 0,
-/// as NICs put packets that they cannot hash into their first queue. Errors: as `for_each_burst`.
+/// Returns each packet's shard, by its position in the capture. A later fragment has the shard of
+/// its datagram's first one. A packet without a key has shard 0, as NICs put packets that they
+/// cannot hash into their first queue. Errors: as `ReplayPort::create`.
 Result<std::vector<std::uint16_t>> shards_of(const Capture& capture, const Spread& spread,
                                              const Indirection& indirection,
                                              const Steering& steering);

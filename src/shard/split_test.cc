@@ -108,6 +108,34 @@ TEST_F(SplitTest, ErrorsGoWithWhatTheyAreAbout) {
   }
 }
 
+TEST_F(SplitTest, FragmentsGoWithTheFirst) {
+  Capture capture({});
+  const auto fragment = [](unsigned port, unsigned field) {
+    test::Bytes packet = udp(port, false);
+    if ((field & 0x1fff) != 0) std::fill(packet.begin() + 34, packet.end(), std::byte{0xff});
+    packet[18] = static_cast<std::byte>(port >> 8);
+    packet[19] = static_cast<std::byte>(port);
+    packet[20] = static_cast<std::byte>(field >> 8);
+    packet[21] = static_cast<std::byte>(field);
+    return packet;
+  };
+  for (unsigned port = 2000; port < 2300; ++port) {
+    append(capture, udp(port, true));
+    append(capture, fragment(port, 0x2001));  // before the first
+    append(capture, fragment(port, 0x2000));
+    append(capture, fragment(port, 2));
+  }
+  const auto parts = parts_of(capture);
+  std::vector<unsigned> worker_of(capture.size(), 99);
+  for (const CapturePart& part : parts) {
+    EXPECT_GT(part.positions.size(), 100U);
+    for (const auto position : part.positions) worker_of[position] = part.number;
+  }
+  for (std::size_t i = 0; i < capture.size(); i += 4) {
+    for (std::size_t n = 1; n < 4; ++n) ASSERT_EQ(worker_of[i], worker_of[i + n]) << i << " " << n;
+  }
+}
+
 TEST_F(SplitTest, WhatHasNoKeyGoesToTheFirst) {
   Capture capture({});
   for (unsigned i = 0; i < 10; ++i) append(capture, test::ethernet(0x0806) + test::zeros(28));

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/address.h"
+#include "core/prefix.h"
 #include "toml/keys.h"
 
 namespace millrace::config {
@@ -41,14 +41,16 @@ std::expected<unsigned, std::string> read_bits(std::optional<std::string_view> d
                          std::to_string(kMost));
 }
 
-/// Returns a message if the address has bits set behind the first `bits`; else nothing.
+/// Reads a prefix. `digits`: as for `read_bits`. Errors: a message that says what would be right.
 template <class A>
-std::optional<std::string> bits_behind(const A& address, unsigned bits) {
-  const A prefix = prefix_of(address, bits);
-  if (prefix == address) return std::nullopt;
-  const std::string length = "/" + std::to_string(bits);
-  return to_string(address) + length + " has bits set behind its prefix: give " +
-         to_string(prefix) + length;
+std::expected<Prefix<A>, std::string> read_prefix(const A& address,
+                                                  std::optional<std::string_view> digits) {
+  const auto bits = read_bits<A>(digits);
+  if (!bits) return std::unexpected(bits.error());
+  const Prefix<A> prefix{prefix_of(address, *bits), *bits};
+  if (prefix.address == address) return prefix;
+  return std::unexpected(to_string(address) + "/" + std::to_string(*bits) +
+                         " has bits set behind its prefix: give " + to_string(prefix));
 }
 
 /// Returns a hint if the text is an address with a port, such as "10.0.0.1:80": address and port

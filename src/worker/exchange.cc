@@ -155,6 +155,7 @@ void WorkersExchange::hand_over(Burst& burst, const Steering& steering) {
     }
   }
   take_out(burst, others);
+  released_ = taken_ = 0;  // further parts of the burst came by the worker's own queues
 }
 
 void WorkersExchange::push(unsigned worker, Handle packet, Tag tag) {

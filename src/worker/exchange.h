@@ -77,6 +77,8 @@ class WorkersExchange final : public Line::Between, private MovingWorker {
   /// the worker's own queues find room. Packets that need not be held any more are added first, a
   /// whole burst at most.
   void receive(Burst& burst);
+  /// Returns how many packets `receive` has added to the burst that has not been handed over.
+  unsigned taken() const { return taken_; }
   /// Passes packets on to the workers that have their connections, holds those that must wait for a
   /// shard that moves here, and takes all these out of the burst. The keys of the burst must be in
   /// lanes. Packets behind those that `receive` added came by the worker's own queues.

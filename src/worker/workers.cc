@@ -32,6 +32,8 @@ Result<Workers> Workers::create(unsigned count, const LineConfig& config,
   auto sources = make_source_counts(config);
   if (!sources) return std::unexpected(sources.error());
   line.sources = std::move(*sources);
+  // In simulated time each worker has a time of its own.
+  if (!line.catch_up) line.fragments = std::make_shared<FragmentTable>(line.secret);
   const bool shared = shares_tables(line.sharing);
   run.workers = count;
   run.shares_tables = shared;
@@ -87,6 +89,21 @@ TableReport Workers::report(TableReport (Line::*of)() const, std::size_t capacit
     sum.pages = std::max(sum.pages, one.pages);
   }
   if (sum.capacity != 0) sum.capacity = capacity;
+  return sum;
+}
+
+FragmentReport Workers::report_fragments() const {
+  FragmentReport sum;
+  const FragmentTable* before = nullptr;
+  for (const Worker& worker : all_) {
+    const FragmentTable& table = worker.line->fragments();
+    if (&table == before) continue;  // all share one, or none does
+    before = &table;
+    const FragmentReport one = table.report();
+    sum.datagrams += one.datagrams;
+    sum.kept += one.kept;
+    sum.memory_bytes += one.memory_bytes;
+  }
   return sum;
 }
 

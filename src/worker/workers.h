@@ -73,6 +73,8 @@ class Workers {
   /// Returns the sums over all workers' tables of a family. Shared tables count once.
   TableReport report_v4() const { return report(&Line::report_v4, capacity_); }
   TableReport report_v6() const { return report(&Line::report_v6, capacity_v6_); }
+  /// Returns the sums over all workers' fragments. Any thread.
+  FragmentReport report_fragments() const;
   /// Returns the counts of sources; null if sources have no limit.
   SourceCounts* sources() const { return sources_.get(); }
   /// Returns the deployment of the function in all workers. deployment.h says which threads may use

@@ -3,8 +3,8 @@
 
     compare_tshark.py --dump PATH/parse_dump [TRACES]
 
-For each packet, the parser and tshark give the five-tuple of the outermost IP header, or none. Every
-difference must fall into one of the CATEGORIES below, each of which has a rule and a reason (also in
+For each packet, the parser and tshark give the five-tuple of the outermost IP header, or none, and the signal of
+an SCTP packet. Every difference must fall into one of the CATEGORIES below, each of which has a rule and a reason (also in
 docs/parse.md). Of the packets with a five-tuple that tshark sees whole, at least 99.9 % must have
 a five-tuple from the parser. Captures that libpcap refuses, and link types that are not read, are listed. Exit
 status: 0 if all this holds, 1 if not, 77 (skipped) if the captures or tshark are absent.
@@ -39,23 +39,27 @@ FIELDS = {
     "protocols": "frame.protocols",
     "type": "eth.type",
     "source4": "ip.src", "destination4": "ip.dst", "protocol4": "ip.proto",
-    "offset4": "ip.frag_offset", "version4": "ip.version", "header4": "ip.hdr_len",
+    "offset4": "ip.frag_offset", "more4": "ip.flags.mf", "length4": "ip.len", "version4": "ip.version", "header4": "ip.hdr_len",
     "source6": "ipv6.src", "destination6": "ipv6.dst", "next6": "ipv6.nxt",
     "hopopts_next": "ipv6.hopopts.nxt", "routing_next": "ipv6.routing.nxt",
     "dstopts_next": "ipv6.dstopts.nxt", "fragment_next": "ipv6.fraghdr.nxt",
-    "ah_next": "ah.next_header", "offset6": "ipv6.fraghdr.offset",
+    "offset6": "ipv6.fraghdr.offset",
     "segments_left": "ipv6.routing.segleft", "option4": "ip.opt.type",
     "tcp_source": "tcp.srcport", "tcp_destination": "tcp.dstport",
+    "tcp_header": "tcp.hdr_len",
     "udp_source": "udp.srcport", "udp_destination": "udp.dstport",
     "sctp_source": "sctp.srcport", "sctp_destination": "sctp.dstport",
+    "dccp_source": "dccp.srcport", "dccp_destination": "dccp.dstport",
+    "chunks": "sctp.chunk_type", "verification_tag": "sctp.verification_tag",
     "icmp_type": "icmp.type", "icmp_identifier": "icmp.ident",
     "icmp6_type": "icmpv6.type", "icmp6_identifier": "icmpv6.echo.identifier",
 }  # fmt: skip
 
-PORTS = {6: "tcp", 17: "udp", 132: "sctp"}
+LEAST_HEADER = {1: 8, 6: 20, 17: 8, 33: 12, 132: 16, 136: 8}
+PORTS = {6: "tcp", 17: "udp", 33: "dccp", 132: "sctp", 136: "udp"}  # tshark dissects UDP-Lite as UDP
 EXTENSIONS = {
     "ipv6.hopopts": "hopopts_next", "ipv6.routing": "routing_next", "ipv6.dstopts": "dstopts_next",
-    "ipv6.fraghdr": "fragment_next", "ah": "ah_next",
+    "ipv6.fraghdr": "fragment_next",
 }  # fmt: skip
 ICMP_QUERIES = {0, 8, 13, 14, 15, 16, 17, 18, 42, 43}
 ICMP_ERRORS = {3, 4, 11, 12}
@@ -93,6 +97,7 @@ class Theirs:
         self.layers = row["protocols"].split(":")
         self._add_network()
         self.five = None
+        self.signal = None  # of an SCTP packet whose outermost transport layer is SCTP
         ip = next((i for i, name in enumerate(self.layers) if name in ("ip", "ipv6")), None)
         self.kind = "none" if ip is None else self._network(self.layers[ip], self.layers[ip + 1 :])
 
@@ -112,7 +117,7 @@ class Theirs:
         if not source or not destination or protocol is None:
             return "partial"
         seen = collections.Counter()
-        while above and above[0] in EXTENSIONS and (not four or above[0] == "ah"):
+        while above and above[0] in EXTENSIONS and not four:
             values = [v for v in row[EXTENSIONS[above[0]]].split(",") if v]
             if seen[above[0]] >= len(values):
                 return "partial"
@@ -145,13 +150,38 @@ class Theirs:
             return "partial"
         source, destination = (str(ipaddress.ip_address(a)) for a in self.addresses)
         self.five = (source, ports[0], destination, ports[1], protocol)
+        # Chunks of a packet that an ERROR or ICMP message quotes are not its own: only plain packets are compared.
+        if protocol == 132 and self.layers.count("sctp") == 1 and row["verification_tag"]:
+            self.signal = signal_of(numbers(row["chunks"]), number(row["verification_tag"]))
         return "whole"
+
+
+CHUNKS = {1: "init", 2: "init_ack", 4: "heartbeat", 6: "abort", 7: "shutdown", 8: "shutdown_ack", 9: "error",
+          10: "cookie_echo", 11: "cookie_ack", 14: "shutdown_complete"}  # fmt: skip
+ALONE = {"init", "init_ack", "shutdown_complete"}
+
+
+def signal_of(chunks, tag):
+    """Returns what the chunks of an SCTP packet say of its association (RFC 9260, 6.10 and 8.5)."""
+    names = [CHUNKS.get(chunk, "data") for chunk in chunks]
+    if not names:
+        return "data"  # not captured
+    if (names[0] == "init") != (tag == 0) or (len(names) > 1 and ALONE & set(names)):
+        return "nothing"
+    if "abort" in names:
+        return "abort"
+    telling = [n for i, n in enumerate(names) if n.startswith("shutdown") or n in ALONE or (i == 0 and "cookie" in n)]
+    if telling:
+        return telling[0]
+    rest = set(names) - {"error"}
+    return "nothing" if not rest else "heartbeat" if rest == {"heartbeat"} else "data"
 
 
 class Ours:
     def __init__(self, line):
         words = line.split()
         self.verdict = words[1]
+        self.signal = words[7] if len(words) > 7 else None
         self.five = None
         if len(words) > 2:
             source, destination = (str(ipaddress.ip_address(words[i])) for i in (2, 4))
@@ -170,7 +200,7 @@ AGREEMENT = {
 
 def agree(theirs, ours):
     if theirs.kind == "whole":
-        return ours.five == theirs.five
+        return ours.five == theirs.five and theirs.signal in (None, ours.signal)
     return ours.verdict in AGREEMENT[theirs.kind]
 
 
@@ -221,6 +251,16 @@ def _(theirs, ours):
 @category("damaged file", "tshark guesses at the file's variant of pcap, and sees other bytes than libpcap")
 def _(theirs, ours):
     return theirs.kind == "none" and not is_sound(theirs.capture)
+
+
+@category("tiny fragment", "the transport header is not whole in the first fragment, or the second could overwrite it (RFC 1858, 3128)")
+def _(theirs, ours):
+    row = theirs.row
+    offset, more, length, protocol = (number(row[name]) or 0 for name in ("offset4", "more4", "length4", "protocol4"))
+    if offset in (1, 8):  # before tshark 4.2 in units of 8 bytes
+        return ours.verdict == "fragment_tiny" and protocol == 6
+    header = max(LEAST_HEADER.get(protocol, 0), number(row["tcp_header"]) or 0)
+    return ours.verdict == "fragment_tiny" and offset == 0 and more == 1 and length - (number(row["header4"]) or 0) < header
 
 
 def explain(theirs, ours):
@@ -295,7 +335,7 @@ def report(captures, results):
             total.unexplained.append(index)
             if count < 10:
                 print(f"UNEXPLAINED {capture.name} packet {index}: tshark {theirs.kind} "
-                      f"{theirs.five}, millrace {ours.verdict} {ours.five} "
+                      f"{theirs.five} {theirs.signal}, millrace {ours.verdict} {ours.five} {ours.signal} "
                       f"({theirs.row['protocols']})")  # fmt: skip
     return total
 

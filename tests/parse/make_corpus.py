@@ -87,8 +87,16 @@ def udp(checksum=0xABCD):
     return u16(1024, 53, 12, checksum) + b"data"
 
 
-def sctp():
-    return u16(1024, 5000) + bytes(8) + b"\x03\x00\x00\x10" + bytes(12)
+def sctp(chunks=b"\x03\x00\x00\x10" + bytes(12), tag=77):
+    return u16(1024, 5000) + struct.pack(">I", tag) + bytes(4) + chunks
+
+
+def chunk(kind, value=0, flags=0):
+    return bytes([kind, flags]) + u16(4 + value) + bytes(value + 3 & ~3)
+
+
+def init(kind, tag):
+    return bytes([kind, 0]) + u16(20) + struct.pack(">I", tag) + bytes(12)
 
 
 def icmp(kind):
@@ -141,7 +149,19 @@ def ipv4():
     yield "sctp-no-length", RAW, ip4(SCTP, sctp(), total=0)
     yield "sctp-cut", RAW, ip4(SCTP, sctp())[:30]
     yield "gre", RAW, ip4(47, bytes(20))
+    for kind in 0, 3, 4, 5, 6, 7, 8, 9, 10, 11, 14, 64:
+        yield f"sctp-chunk-{kind}", RAW, ip4(SCTP, sctp(chunk(kind, 4)))
+        yield f"sctp-behind-{kind}", RAW, ip4(SCTP, sctp(chunk(kind, 4, 1) + chunk(6) + chunk(7, 4)))
+        yield f"sctp-after-{kind}", RAW, ip4(SCTP, sctp(chunk(9, 4) + chunk(kind, 4)))
+    for kind in 1, 2:
+        for tag, own in (0, 9), (77, 9), (77, 0), (0, 0):
+            yield f"sctp-init-{kind}-{tag}-{own}", RAW, ip4(SCTP, sctp(init(kind, own), tag))
+        yield f"sctp-init-{kind}-short", RAW, ip4(SCTP, sctp(chunk(kind, 4), 77 * (kind - 1)))
+        yield f"sctp-init-{kind}-cut", RAW, ip4(SCTP, sctp(init(kind, 9), 77 * (kind - 1)))[:36]
+    yield "sctp-chunks", RAW, ip4(SCTP, sctp(chunk(3, 12) * 17 + chunk(6)))
+    yield "sctp-chunk-broken", RAW, ip4(SCTP, sctp(b"\x06\0\0\x03"))
     yield "udp-lite", RAW, ip4(136, udp())
+    yield "esp", RAW, ip4(50, bytes(20))
     yield "dccp", RAW, ip4(33, udp() + bytes(8))
     yield "icmp6", RAW, ip4(ICMP6, icmp(128))
     yield "ah", RAW, ip4(AH, authentication(TCP) + tcp())

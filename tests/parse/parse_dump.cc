@@ -1,6 +1,6 @@
 // Prints the parser's results for a capture, one line a packet: index (from 1), verdict, source,
-// source port, destination, destination port, protocol. compare_tshark.py compares them with
-// tshark's.
+// source port, destination, destination port, protocol, and of SCTP the signal.
+// compare_tshark.py compares them with tshark's.
 //
 // Exit status 3: libpcap refuses the file, or the parser does not read its link type.
 
@@ -48,20 +48,29 @@ std::array<char, INET6_ADDRSTRLEN> text(const A& address) {
 
 std::string name(Verdict verdict) { return std::string(to_string(verdict)); }
 
+/// Returns the name of a signal of SCTP; "" for others.
+const char* name(Signal signal) {
+  constexpr std::array<const char*, kSctpSignals> kNames{
+      "nothing",           "data",  "heartbeat", "cookie_ack",  "shutdown", "shutdown_ack",
+      "shutdown_complete", "abort", "restart",   "cookie_echo", "init_ack", "init"};
+  return is_sctp(signal) ? kNames[static_cast<std::size_t>(signal)] : "";
+}
+
 template <class K>
-void print(const Lane<K>& lane, unsigned number, Verdict verdict) {
+void print(const Lane<K>& lane, unsigned number, Verdict verdict, Signal signal) {
   const K& key = lane.key[0];
-  std::printf("%u %s %s %u %s %u %u\n", number, name(verdict).c_str(), text(key.source).data(),
-              key.source_port, text(key.destination).data(), key.destination_port, key.protocol);
+  std::printf("%u %s %s %u %s %u %u %s\n", number, name(verdict).c_str(), text(key.source).data(),
+              key.source_port, text(key.destination).data(), key.destination_port, key.protocol,
+              name(signal));
 }
 
 void print(Burst& burst, LinkType link, unsigned number) {
   parse(burst, link);
   const Verdict verdict = burst.verdict[0];
   if (burst.v4.size != 0) {
-    print(burst.v4, number, verdict);
+    print(burst.v4, number, verdict, burst.signal[0]);
   } else if (burst.v6.size != 0) {
-    print(burst.v6, number, verdict);
+    print(burst.v6, number, verdict, burst.signal[0]);
   } else {
     std::printf("%u %s\n", number, name(verdict).c_str());
   }

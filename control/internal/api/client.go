@@ -119,13 +119,22 @@ func (c *Client) Process(ctx context.Context) (int, error) {
 // Get sends any GET request and returns the body of the answer unread: for streams, and for JSON that
 // is passed on unchanged. The caller must close the body.
 func (c *Client) Get(ctx context.Context, path string, query url.Values) (io.ReadCloser, error) {
-	return c.send(ctx, http.MethodGet, path, query)
+	return c.send(ctx, http.MethodGet, path, query, nil)
 }
 
 // Call sends a request and decodes the JSON answer into a value. The package of a function of
 // millrace, such as balance, sends its requests by Call.
 func (c *Client) Call(ctx context.Context, method, path string, query url.Values, into any) error {
-	body, err := c.send(ctx, method, path, query)
+	return c.call(ctx, method, path, query, nil, into)
+}
+
+// Send is Call for a POST request with text as its body.
+func (c *Client) Send(ctx context.Context, path string, query url.Values, text string, into any) error {
+	return c.call(ctx, http.MethodPost, path, query, strings.NewReader(text), into)
+}
+
+func (c *Client) call(ctx context.Context, method, path string, query url.Values, text io.Reader, into any) error {
+	body, err := c.send(ctx, method, path, query, text)
 	if err != nil {
 		return err
 	}
@@ -136,11 +145,11 @@ func (c *Client) Call(ctx context.Context, method, path string, query url.Values
 	return nil
 }
 
-func (c *Client) send(ctx context.Context, method, path string, query url.Values) (io.ReadCloser, error) {
+func (c *Client) send(ctx context.Context, method, path string, query url.Values, body io.Reader) (io.ReadCloser, error) {
 	// Encode writes a space as "+", which some servers read as a plus; all read "%20" as a space.
 	text := strings.ReplaceAll(query.Encode(), "+", "%20")
 	where := url.URL{Scheme: "http", Host: "millrace", Path: path, RawQuery: text}
-	request, err := http.NewRequestWithContext(ctx, method, where.String(), nil)
+	request, err := http.NewRequestWithContext(ctx, method, where.String(), body)
 	if err != nil {
 		return nil, err
 	}

@@ -24,6 +24,7 @@ type Connection struct {
 	Worker          int
 	Service         string
 	Backend         string
+	Rule            string // of the firewall
 
 	ReplySource          netip.Addr
 	ReplySourcePort      uint16
@@ -89,6 +90,7 @@ func (c *Connection) read(parser *fastjson.Parser, text []byte) error {
 		Worker:               int(r.number("worker")),
 		Service:              r.text("service"),
 		Backend:              r.text("backend"),
+		Rule:                 r.text("rule"),
 		ReplySource:          r.address("reply_source"),
 		ReplySourcePort:      r.port("reply_source_port"),
 		ReplyDestination:     r.address("reply_destination"),

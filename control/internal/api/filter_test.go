@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// The states must be those of src/conntrack/state.h. There some names stand twice in a row.
+// The states must be those of src/conntrack/connection_state.h. There some names stand twice in a row.
 func TestStatesAreMillraces(t *testing.T) {
-	text, err := os.ReadFile("../../../src/conntrack/state.h")
+	text, err := os.ReadFile("../../../src/conntrack/connection_state.h")
 	if err != nil {
 		t.Skip(err) // control/ was copied without src/, which has the names to compare with
 	}

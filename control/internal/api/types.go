@@ -85,9 +85,11 @@ type Worker struct {
 	WaitedNs    uint64  `json:"waited_ns"`
 }
 
-// Port has the counters of a port's device, and what is wrong with the port's neighbours.
+// Port has the counters of a port, and what is wrong with the port's neighbours. `Missed` and `LinkIsUp` are of the
+// port's device, which several ports may share.
 type Port struct {
 	Name, Device    string
+	VLAN            int  // 0: the port's frames have no tag
 	LinkIsUp        bool `json:"link_is_up"`
 	In, Out, Missed uint64
 	Silent          []string
@@ -143,6 +145,7 @@ type Explanation struct {
 	Side       *string
 	Service    *string
 	Backend    *string
+	Rule       *string // of the firewall
 	Connection *Connection
 	Verdict    string
 	Why        string

@@ -2,6 +2,7 @@
 package apitest
 
 import (
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -21,11 +22,13 @@ type Server struct {
 	asked   []Request
 }
 
-// Request is a recorded request: What is "GET /stats", Raw is the query as received, Query the decoded query.
+// Request is a recorded request: What is "GET /stats", Raw is the query as received, Query the decoded query, Body what
+// follows the headers.
 type Request struct {
 	What  string
 	Query url.Values
 	Raw   string
+	Body  string
 }
 
 // New starts a server that answers all requests with 404.
@@ -82,8 +85,9 @@ func (s *Server) Asked() []Request {
 // ServeHTTP records a request and answers it.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	what := r.Method + " " + r.URL.Path
+	body, _ := io.ReadAll(r.Body)
 	s.mutex.Lock()
-	s.asked = append(s.asked, Request{what, r.URL.Query(), r.URL.RawQuery})
+	s.asked = append(s.asked, Request{what, r.URL.Query(), r.URL.RawQuery, string(body)})
 	answer := s.answers[what]
 	s.mutex.Unlock()
 	if answer == nil {

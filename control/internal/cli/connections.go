@@ -76,14 +76,23 @@ func listConntrack(out io.Writer, body io.Reader) error {
 
 func listTable(out io.Writer, body io.Reader) error {
 	t := newTable(out, "", "protocol", "source", "destination", "state", ">idle", ">expires in", ">worker", "backend")
+	hasRules := false
 	err := api.EachConnection(body, func(c *api.Connection) error {
+		if !hasRules && c.Rule != "" { // the firewall is in use, so the first connection has a rule, too
+			hasRules = true
+			t.columns("rule")
+		}
 		expires := "never"
 		if c.ExpiresMs != nil {
 			expires = seconds(*c.ExpiresMs)
 		}
 		tuple := c.Original()
-		return t.row(c.Protocol, end(tuple.Source), end(tuple.Destination), c.State, seconds(c.IdleMs),
-			expires, strconv.Itoa(c.Worker), orDash(&c.Backend))
+		cells := []string{c.Protocol, end(tuple.Source), end(tuple.Destination), c.State, seconds(c.IdleMs),
+			expires, strconv.Itoa(c.Worker), orDash(&c.Backend)}
+		if hasRules {
+			cells = append(cells, orDash(&c.Rule))
+		}
+		return t.row(cells...)
 	})
 	return first(err, t.flush())
 }

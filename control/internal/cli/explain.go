@@ -62,7 +62,7 @@ func flowOf(protocol, source, destination string) (url.Values, error) {
 	return flow, nil
 }
 
-var hasPorts = map[string]bool{"tcp": true, "udp": true, "sctp": true}
+var hasPorts = map[string]bool{"tcp": true, "udp": true, "sctp": true, "udplite": true, "dccp": true}
 
 // parseEnd reads an address with a port, or an address alone: the port is then 0.
 func parseEnd(text string) (netip.AddrPort, error) {
@@ -79,8 +79,13 @@ func (a *app) sayWhy(answer *api.Explanation) {
 	}
 	a.say("%s: %s", answer.Verdict, answer.Why)
 	a.say("  worker      %s", worker)
-	a.say("  service     %s", orDash(answer.Service))
-	a.say("  backend     %s", orDash(answer.Backend))
+	if answer.Rule != nil {
+		a.say("  rule        %s", *answer.Rule)
+	}
+	if answer.Rule == nil || answer.Service != nil {
+		a.say("  service     %s", orDash(answer.Service))
+		a.say("  backend     %s", orDash(answer.Backend))
+	}
 	c := answer.Connection
 	if c == nil {
 		a.say("  connection  none")

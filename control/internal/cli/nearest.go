@@ -11,17 +11,17 @@ import (
 
 // noCommand returns an error if there is an argument: cobra calls it only if no command has that name. The
 // error names the nearest command.
-func noCommand(root *cobra.Command, args []string) error {
+func noCommand(of *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
 	var known []string
-	for _, command := range root.Commands() {
+	for _, command := range of.Commands() {
 		if command.IsAvailableCommand() {
 			known = append(known, command.Name())
 		}
 	}
-	return fmt.Errorf("%s is no command of millctl%s", args[0], hint("", args[0], known))
+	return fmt.Errorf("%s is no command of %s%s", args[0], of.CommandPath(), hint("", args[0], known))
 }
 
 // noOption turns cobra's error about an unknown option into one that names the nearest option, or that

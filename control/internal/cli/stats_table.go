@@ -107,7 +107,7 @@ func showConnections(out io.Writer, s *balance.Stats) {
 		{"refused", c.Refused, "packets: no place, or no backend"},
 		{"over_budget", c.OverBudget, "packets: too many half open"},
 		{"collisions", c.Collisions, "choices of a backend given up"},
-		{"resets_ignored", c.ResetsIgnored, "RSTs out of sequence"},
+		{"resets_ignored", c.ResetsIgnored, "RSTs out of sequence, ABORTs with a wrong tag"},
 	} {
 		if line.count != 0 {
 			t.row(line.name, grouped(line.count), line.what)
@@ -177,7 +177,11 @@ func showPorts(out io.Writer, ports []api.Port) {
 	fmt.Fprintln(out)
 	t := newTable(out, "", "port", "device", "link", ">in", ">out", ">missed")
 	for _, p := range ports {
-		t.row(p.Name, p.Device, map[bool]string{true: "up", false: "down"}[p.LinkIsUp], grouped(p.In),
+		device := p.Device
+		if p.VLAN != 0 {
+			device += fmt.Sprintf(", VLAN %d", p.VLAN)
+		}
+		t.row(p.Name, device, map[bool]string{true: "up", false: "down"}[p.LinkIsUp], grouped(p.In),
 			grouped(p.Out), grouped(p.Missed))
 	}
 	t.flush()

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -25,7 +26,9 @@ func share(part, whole uint64) string {
 
 // count returns a number with its noun: "1 backend", "2 backends".
 func count(n uint64, what string) string {
-	if n != 1 {
+	if n != 1 && strings.HasSuffix(what, "x") {
+		what += "es"
+	} else if n != 1 {
 		what += "s"
 	}
 	return grouped(n) + " " + what

@@ -24,13 +24,13 @@ func query(id, _ uint16, echo uint8) string { return fmt.Sprintf("type=%d code=0
 type protocol struct {
 	name        string
 	number      uint8
+	ours        string // millrace's name, where the library has none
 	detail      detail
 	echo, reply uint8 // types of ICMP
 	hasState    bool
 }
 
-// protocols have the names that libnetfilter_conntrack has for them. millrace has names for the first
-// five, and numbers for others.
+// protocols have the names that libnetfilter_conntrack has for them. millrace has numbers for others.
 var protocols = []protocol{
 	{name: "tcp", number: 6, detail: ports, hasState: true},
 	{name: "udp", number: 17, detail: ports},
@@ -40,18 +40,24 @@ var protocols = []protocol{
 	{name: "dccp", number: 33, detail: ports},
 	{name: "gre", number: 47, detail: keys},
 	{name: "udplite", number: 136, detail: ports},
+	{name: "unknown", number: 50, ours: "esp", detail: nothing},
+	{name: "unknown", number: 51, ours: "ah", detail: nothing},
 }
+
+func nothing(uint16, uint16, uint8) string { return "" }
 
 func protocolOf(text string) protocol {
 	number, _ := strconv.ParseUint(text, 10, 8)
 	for _, known := range protocols {
-		if known.name == text || known.number == uint8(number) {
+		if known.name == text || (known.ours != "" && known.ours == text) || known.number == uint8(number) {
 			return known
 		}
 	}
-	none := func(uint16, uint16, uint8) string { return "" }
-	return protocol{name: "unknown", number: uint8(number), detail: none}
+	return protocol{name: "unknown", number: uint8(number), detail: nothing}
 }
+
+// ProtocolNumber returns the number of a protocol that millrace has named; numbers are texts there, too.
+func ProtocolNumber(name string) uint8 { return protocolOf(name).number }
 
 // state is how the kernel would list a connection in a state of millrace's (docs/states.md): the state's
 // name, whether a reply was seen, and whether the kernel would keep the connection when its table is full.
@@ -61,26 +67,34 @@ type state struct {
 }
 
 var states = map[string]state{
-	"none":            {name: "NONE"},
-	"syn_sent":        {name: "SYN_SENT"},
-	"syn_sent2":       {name: "SYN_SENT2", replied: true},
-	"syn_received":    {name: "SYN_RECV", replied: true},
-	"established":     {name: "ESTABLISHED", replied: true, assured: true},
-	"fin_wait":        {name: "FIN_WAIT", replied: true, assured: true},
-	"close_wait":      {name: "CLOSE_WAIT", replied: true, assured: true},
-	"last_ack":        {name: "LAST_ACK", replied: true, assured: true},
-	"time_wait":       {name: "TIME_WAIT", replied: true, assured: true},
-	"closed":          {name: "CLOSE", replied: true, assured: true},
-	"midstream":       {name: "ESTABLISHED"}, // the kernel's state of a connection whose SYN it did not see
-	"udp_unreplied":   {},
-	"udp":             {replied: true},
-	"udp_stream":      {replied: true, assured: true},
-	"sctp_unreplied":  {name: "COOKIE_WAIT"},
-	"sctp":            {name: "ESTABLISHED", replied: true, assured: true},
-	"icmp_unreplied":  {},
-	"icmp":            {replied: true},
-	"other_unreplied": {},
-	"other":           {replied: true},
+	"none":                   {name: "NONE"},
+	"syn_sent":               {name: "SYN_SENT"},
+	"syn_sent2":              {name: "SYN_SENT2", replied: true},
+	"syn_received":           {name: "SYN_RECV", replied: true},
+	"established":            {name: "ESTABLISHED", replied: true, assured: true},
+	"fin_wait":               {name: "FIN_WAIT", replied: true, assured: true},
+	"close_wait":             {name: "CLOSE_WAIT", replied: true, assured: true},
+	"last_ack":               {name: "LAST_ACK", replied: true, assured: true},
+	"time_wait":              {name: "TIME_WAIT", replied: true, assured: true},
+	"closed":                 {name: "CLOSE", replied: true, assured: true},
+	"midstream":              {name: "ESTABLISHED"}, // the kernel's state of a connection whose SYN it did not see
+	"udp_unreplied":          {},
+	"udp":                    {replied: true},
+	"udp_stream":             {replied: true, assured: true},
+	"sctp_cookie_wait":       {name: "COOKIE_WAIT"},
+	"sctp_cookie_sent":       {name: "COOKIE_WAIT", replied: true},
+	"sctp_cookie_echoed":     {name: "COOKIE_ECHOED", replied: true},
+	"sctp_established":       {name: "ESTABLISHED", replied: true, assured: true},
+	"sctp_shutdown_sent":     {name: "SHUTDOWN_SENT", replied: true, assured: true},
+	"sctp_shutdown_received": {name: "SHUTDOWN_RECD", replied: true, assured: true},
+	"sctp_shutdown_ack_sent": {name: "SHUTDOWN_ACK_SENT", replied: true, assured: true},
+	"sctp_closed":            {name: "CLOSED", replied: true, assured: true},
+	"sctp_aborted":           {name: "CLOSED", replied: true, assured: true},
+	"sctp_midstream":         {name: "HEARTBEAT_SENT"},
+	"icmp_unreplied":         {},
+	"icmp":                   {replied: true},
+	"other_unreplied":        {},
+	"other":                  {replied: true},
 }
 
 // Line returns the connection as conntrack lists it, without a newline. A state that is not in `states` is

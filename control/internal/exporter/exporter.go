@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"millrace/control/internal/balance"
+	"millrace/control/internal/firewall"
 )
 
 // patience is how long a scrape waits for millrace; Prometheus itself waits 10 s by default.
@@ -52,13 +53,19 @@ func (c *Collector) Collect(values chan<- prometheus.Metric) {
 // state is millrace's answer to one scrape; zero if millrace did not answer.
 type state struct {
 	up       bool
-	stats    balance.Stats
+	stats    statistics
 	services []balance.Service
 }
 
+// statistics is the answer to GET /stats, with the parts of all functions.
+type statistics struct {
+	balance.Stats
+	Rules []firewall.Rule `json:"firewall_rules"`
+}
+
 func (c *Collector) look(ctx context.Context) state {
-	stats, err := c.client.Stats(ctx)
-	if err != nil {
+	var stats statistics
+	if err := c.client.Call(ctx, http.MethodGet, "/stats", nil, &stats); err != nil {
 		return state{}
 	}
 	services, err := c.client.Services(ctx)

@@ -7,6 +7,7 @@ import (
 
 	"millrace/control/internal/api"
 	"millrace/control/internal/balance"
+	"millrace/control/internal/firewall"
 )
 
 func gauge(name, help string, read func(state, add), labels ...string) *metric {
@@ -69,7 +70,7 @@ var metrics = []*metric{
 		func(s state, add add) { add(float64(s.stats.Connections.Refused)) }),
 	counter("connections_over_budget_packets_total", "Packets of new connections that got no entry because too many were half open.",
 		func(s state, add add) { add(float64(s.stats.Connections.OverBudget)) }),
-	counter("resets_ignored_total", "RSTs that closed nothing because they were out of sequence.",
+	counter("resets_ignored_total", "RSTs out of sequence and ABORTs with a wrong tag, which closed nothing.",
 		func(s state, add add) { add(float64(s.stats.Connections.ResetsIgnored)) }),
 
 	gauge("table_capacity_connections", "Connections that the tables promise room for.",
@@ -99,11 +100,11 @@ var metrics = []*metric{
 
 	gauge("port_link_up", "Whether the port's link is up.",
 		ports(func(p api.Port) float64 { return one(p.LinkIsUp) }), "port"),
-	counter("port_received_packets_total", "Packets received from the device.",
+	counter("port_received_packets_total", "Packets received from the port's device; on a device with VLANs, packets of the port.",
 		ports(func(p api.Port) float64 { return float64(p.In) }), "port"),
-	counter("port_sent_packets_total", "Packets that the device accepted for sending.",
+	counter("port_sent_packets_total", "Packets that the port's device accepted for sending; on a device with VLANs, packets of the port.",
 		ports(func(p api.Port) float64 { return float64(p.Out) }), "port"),
-	counter("port_missed_packets_total", "Packets that the device dropped because there was no room or memory.",
+	counter("port_missed_packets_total", "Packets that the port's device dropped because there was no room or memory; the same for all ports that share a device.",
 		ports(func(p api.Port) float64 { return float64(p.Missed) }), "port"),
 
 	gauge("port_silent_neighbours", "Next hops of backends and routes that do not answer ARP or neighbour discovery.",
@@ -161,6 +162,27 @@ var metrics = []*metric{
 		configured(func(b balance.Backend) float64 { return one(b.Healthy) }), "service", "backend"),
 	gauge("backend_drained", "Whether the backend was drained by a command, and so gets no new connections.",
 		configured(func(b balance.Backend) float64 { return one(b.Drained) }), "service", "backend"),
+
+	gauge("firewall_rule_connections", "Live connections that the rule has accepted.",
+		rules(func(r firewall.Rule) float64 { return float64(r.Live) }), "rule"),
+	counter("firewall_rule_connections_opened_total", "Connections that the rule has accepted.",
+		rules(func(r firewall.Rule) float64 { return float64(r.Connections) }), "rule"),
+	counter("firewall_rule_packets_total", "Packets of the originators of connections that the rule has accepted.",
+		rules(func(r firewall.Rule) float64 { return float64(r.Packets) }), "rule"),
+	counter("firewall_rule_bytes_total", "Bytes of the originators of connections that the rule has accepted.",
+		rules(func(r firewall.Rule) float64 { return float64(r.Bytes) }), "rule"),
+	counter("firewall_rule_reply_packets_total", "Replies in connections that the rule has accepted.",
+		rules(func(r firewall.Rule) float64 { return float64(r.Replies) }), "rule"),
+	counter("firewall_rule_reply_bytes_total", "Bytes of replies in connections that the rule has accepted.",
+		rules(func(r firewall.Rule) float64 { return float64(r.ReplyBytes) }), "rule"),
+	counter("firewall_rule_refused_packets_total", "Packets that would have begun a connection, and that the rule has dropped.",
+		rules(func(r firewall.Rule) float64 { return float64(r.Refused) }), "rule"),
+	counter("firewall_rule_limited_packets_total", "Packets that would have begun a connection, and that the rule's limit has dropped.",
+		rules(func(r firewall.Rule) float64 { return float64(r.Limited) }), "rule"),
+	counter("firewall_rule_logged_events_total", "Events of the rule that were written into the log.",
+		rules(func(r firewall.Rule) float64 { return float64(r.Logged) }), "rule"),
+	counter("firewall_rule_not_logged_events_total", "Events of the rule that were above the log's rate, and are not in the log.",
+		rules(func(r firewall.Rule) float64 { return float64(r.NotLogged) }), "rule"),
 }
 
 func one(is bool) float64 {
@@ -204,6 +226,14 @@ func backends(value func(balance.BackendStats) float64) func(state, add) {
 	return func(s state, add add) {
 		for _, b := range s.stats.Backends {
 			add(value(b), b.Service, b.Address)
+		}
+	}
+}
+
+func rules(value func(firewall.Rule) float64) func(state, add) {
+	return func(s state, add add) {
+		for _, r := range s.stats.Rules {
+			add(value(r), r.Rule)
 		}
 	}
 }

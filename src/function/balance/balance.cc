@@ -154,7 +154,7 @@ bool BalanceFor<K>::by_maglev(Service& service, const Burst& burst,
                               const Opening<K>& opening) const {
   if (opening.by_reply) return true;
   if (service.overflow.expire(burst.now, quiet_ms_)) return true;
-  return opening.key.protocol == kProtocolTcp && burst.signal[opening.packet] != Signal::syn;
+  return has_handshake(opening.key.protocol) && !begins_handshake(burst.signal[opening.packet]);
 }
 
 /// Uncounts the previous attempt. Returns the place in the list of the next backend with a weight
@@ -251,7 +251,8 @@ void BalanceFor<K>::abandon(const std::byte* state) {
 /// `reset`, and protocols other than TCP and SCTP begin anew with `move_udp`. All other connections
 /// to services stay.
 template <class K>
-Fate BalanceFor<K>::fate(const K& key, const std::byte* state, bool is_answered) const {
+Fate BalanceFor<K>::fate(const K& key, const Traversal<K>*, const std::byte* state,
+                         bool is_answered) const {
   const State id = state_at(state);
   if (id == kUnconcerned) {  // begins anew if it is unanswered and a service takes it
     const bool begins = !is_answered && plan_->current_for(key) != Plan::kNone;

@@ -122,7 +122,8 @@ class BalanceFor final : public FunctionFor<K> {
   void write(const K& key, const std::byte* state, std::byte* image) const override;
   std::optional<Target> target_without_entry(const Burst& burst, unsigned packet,
                                              const K& key) override;
-  Fate fate(const K& key, const std::byte* state, bool is_answered) const override;
+  Fate fate(const K& key, const Traversal<K>* traversal, const std::byte* state,
+            bool is_answered) const override;
   void continue_from(const FunctionFor<K>& other) override;
   /// Returns true if packets of that service may have been served without an entry lately.
   bool is_overflowed(std::size_t service) const {

@@ -110,6 +110,22 @@ TYPED_TEST(ErrorsTest, GoOnToTheBackend) {
   }
 }
 
+TYPED_TEST(ErrorsTest, WithAWrongChecksumAreDropped) {
+  using T = TestFixture;
+  typename T::Line line(T::config({T::service("a")}));
+  ASSERT_EQ(line.send({"x:1", "v:80"}).to, "a:80");
+  for (Bytes error :
+       {T::error('r', 'v', T::sent("v:80", "x:1")), T::error('r', 'x', T::sent("x:1", "a:80"))}) {
+    error.back() ^= std::byte{1};
+    EXPECT_EQ(to_string(line.send_error(error)), "bad_checksum");
+    EXPECT_EQ(line.bytes(), error);
+  }
+  // An error that concerns no connection is none of the balancer's business.
+  Bytes error = T::error('r', 'v', T::sent("v:81", "x:1"));
+  error.back() ^= std::byte{1};
+  T::expect_untouched(line, error);
+}
+
 TYPED_TEST(ErrorsTest, GoOnToTheClientAsTheService) {
   using T = TestFixture;
   for (const std::uint8_t protocol : {T::kTcp, T::kUdp}) {

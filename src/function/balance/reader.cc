@@ -190,11 +190,9 @@ class ServiceReader {
 
  private:
   void read_prefix(const RawService& raw, std::string_view digits, ServiceSpec<A>& spec) {
-    const auto bits = read_bits<A>(digits);
-    if (!bits) return problem(raw.address.line, "address", bits.error());
-    spec.prefix_bits = *bits;
-    if (const auto wrong = bits_behind(spec.address, *bits))
-      problem(raw.address.line, "address", *wrong);
+    const auto prefix = config::read_prefix(spec.address, digits);
+    if (!prefix) problem(raw.address.line, "address", prefix.error());
+    spec.prefix_bits = prefix ? prefix->bits : 0;  // the checks that follow take it for a prefix
   }
 
   void check(const RawService& raw, const ServiceSpec<A>& spec) {

@@ -1,6 +1,7 @@
 #include "function/balance/service.h"
 
 #include "core/address.h"
+#include "core/prefix.h"
 
 namespace millrace {
 namespace {
@@ -22,7 +23,7 @@ ServiceSpec<A> everything(A first_backend) {
 template <class A>
 std::string to_string(const ServiceSpec<A>& service) {
   std::string text = service.is_prefix()
-                         ? to_string(service.address) + "/" + std::to_string(service.prefix_bits)
+                         ? to_string(Prefix<A>{service.address, service.prefix_bits})
                          : with_port(service.address, service.port);
   if (service.is_prefix() && service.port != 0)
     text.append(" port ").append(std::to_string(service.port));

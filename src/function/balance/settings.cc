@@ -19,7 +19,7 @@ void append_taken(const Surroundings& around, const std::vector<ServiceSpec<A>>&
                   std::vector<std::string>& all) {
   constexpr std::uint16_t kSsh = 22;
   for (const auto& own : around.family<A>().own) {
-    if (!around.has_kernel[own.link]) continue;
+    if (!around.ports[own.link].has_kernel) continue;
     for (const auto& spec : services) {
       if (spec.port != 0 || !spec.destination().takes(own.address, kSsh, kProtocolTcp)) continue;
       all.push_back("service " + to_string(spec) +
@@ -96,13 +96,7 @@ void tell_of(const std::vector<ServiceSpec<A>>& services, HostAddresses<A>& all)
     } else {
       all.virtual_addresses.push_back(service.address);
     }
-    for (const auto& backend : service.backends) {
-      all.destinations.push_back(backend.address);
-      const std::uint16_t port = backend.port != 0 ? backend.port : service.port;
-      if (service.two_way())
-        all.backends.push_back(
-            {.address = backend.address, .port = port, .protocol = service.protocol});
-    }
+    for (const auto& backend : service.backends) all.destinations.push_back(backend.address);
   }
 }
 

@@ -97,7 +97,7 @@ class BalanceView final : public FunctionView {
  public:
   explicit BalanceView(std::shared_ptr<const BalancePlan> plan) : plan_(std::move(plan)) {}
 
-  Explained explain(const AnyKey& key, const Flow* connection) const override {
+  Explained explain(const AnyKey& key, const Flow* connection, bool) const override {
     return std::visit(
         [&]<class K>(const K& of) {
           const PlanFor<K>& plan = plan_->family<K>();

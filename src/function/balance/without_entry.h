@@ -61,13 +61,13 @@ template <bool kStateful>
 }
 
 /// Returns the backend and service of a reply without an entry. Such a reply is one to packets that
-/// Maglev has sent to the reply's sender, or would send there. A backend's SYN begins a connection
-/// of its own, and is no reply. Backends of a service that takes any port are left out: packets of
-/// their own connections look the same as replies.
+/// Maglev has sent to the reply's sender, or would send there. A backend's SYN or INIT begins a
+/// connection of its own, and is no reply. Backends of a service that takes any port are left out:
+/// packets of their own connections look the same as replies.
 template <class K>
 auto BalanceFor<K>::find_reply_source(const Burst& burst, unsigned packet, const K& reply_key,
                                       K& originator, bool& waits) -> const ReplySource* {
-  if (burst.signal[packet] == Signal::syn || !has_ports(reply_key.protocol)) return nullptr;
+  if (begins_handshake(burst.signal[packet]) || !has_ports(reply_key.protocol)) return nullptr;
   const auto* there = plan_->serving_at(reply_key);
   if (there == nullptr) return nullptr;
   const ReplySource* found = nullptr;

@@ -1,0 +1,71 @@
+// Zones: names in rules for parts of the network. A zone has ports, prefixes or both. An address
+// is in the zone with the longest of the prefixes around it; a zone with ports, too, only takes
+// packets of these ports.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/of_family.h"
+#include "core/prefix_table.h"
+#include "function/firewall/matching.h"
+#include "host/host_for.h"
+
+namespace millrace {
+
+/// A zone of the configuration.
+struct ZoneSpec {
+  std::string name;
+  std::vector<unsigned> links;  ///< numbers of its ports; empty: all
+  std::vector<Prefix<AddressV4>> v4;
+  std::vector<Prefix<AddressV6>> v6;
+  bool has_prefixes = false;  ///< false: all addresses at its ports
+
+  template <class A>
+  const std::vector<Prefix<A>>& prefixes() const {
+    return of_family<A>(v4, v6);
+  }
+  bool has_link(unsigned link) const {
+    return links.empty() || std::ranges::find(links, link) != links.end();
+  }
+};
+
+/// Finds the zones of addresses of one family. Any thread may use an object.
+template <class A>
+class ZonesFor {
+ public:
+  /// `specs[i]` is the zone `kHostZone` + 1 + i. `host` has the host's own addresses and the
+  /// routes, with links below `links`.
+  ZonesFor(const std::vector<ZoneSpec>& specs, const HostAddresses<A>& host, unsigned links);
+
+  /// Returns the zone of a packet with that source that came on `link`. If no link is known
+  /// (`kNoLink`), packets to that address show the link. `kHostLink`: the host itself sent it.
+  std::uint8_t from(const A& source, unsigned link) const;
+  /// Returns the zone in which packets to that address leave.
+  std::uint8_t to(const A& destination) const {
+    const std::uint32_t i = destinations_.find(destination);
+    return i == destinations_.kNone ? beyond_ : to_[i];
+  }
+
+ private:
+  unsigned links_;
+  PrefixTable<A> sources_;
+  std::vector<std::uint8_t> from_;  // by prefix and link; behind the last, for no prefix
+  PrefixTable<A> destinations_;
+  std::vector<std::uint8_t> to_;   // by prefix
+  std::uint8_t beyond_ = kNoZone;  // the zone of addresses without a route
+};
+
+struct Zones {
+  ZonesFor<AddressV4> v4;
+  ZonesFor<AddressV6> v6;
+
+  template <class A>
+  const ZonesFor<A>& family() const {
+    return of_family<A>(v4, v6);
+  }
+};
+
+}  // namespace millrace
