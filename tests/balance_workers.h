@@ -40,7 +40,7 @@ inline std::vector<ServiceStatistics> services_of(const Workers& workers) {
 }
 
 /// Replaces all services and backends, while the workers run.
-inline Result<void> update(Workers& workers, Services services) {
+inline Result<std::size_t> update(Workers& workers, Services services) {
   return workers.update(settings_of(std::move(services)), {});
 }
 /// Replaces all services and backends before the workers run.

@@ -108,6 +108,10 @@ class Fragments(Asked):
                 self.lost += 1
         self.fail(f"a datagram of {size} bytes did not come back in 5 attempts")
 
+    def ping_in_fragments(self, family, address, size):
+        """Pings until three pings in a row are answered: the kernel of a busy machine loses some packets."""
+        self.wait_until(lambda: self.ping(self.network_, family, address, size, patience=1) == 3)
+
     def test_routed(self):
         for _ in self.each_sharing():
             for family in ADDRESSES:
@@ -123,7 +127,7 @@ class Fragments(Asked):
             for family, a in ADDRESSES.items():
                 for address in (a["outside"], a["service"], a["inside"]):
                     for size in SIZES:
-                        self.assertEqual(self.ping(self.network_, family, address, size), 3, (address, size))
+                        self.ping_in_fragments(family, address, size)
             self.stop()
 
     def test_of_services(self):
@@ -153,7 +157,7 @@ class Fragments(Asked):
         """Pings of 65,000 bytes, in fragments, pass with their answers."""
         for _ in self.each_sharing():
             for family, a in ADDRESSES.items():
-                self.assertEqual(self.ping(self.network_, family, a["servers"][0], 65_000 if self.TO_CLIENT == "veth" else 30_000), 3)
+                self.ping_in_fragments(family, a["servers"][0], 65_000 if self.TO_CLIENT == "veth" else 30_000)
             self.stop()
 
 
@@ -179,8 +183,8 @@ action = "accept"
                 udp = self.client_socket(family, self.echo_beside(family))
                 for size in SIZES:
                     self.exchange(udp, size)
-                self.assertEqual(self.ping(self.network_, family, a["servers"][0], 65_000), 3)
-                self.assertEqual(self.ping(self.network_, family, a["outside"], 30_000), 3)
+                self.ping_in_fragments(family, a["servers"][0], 65_000)
+                self.ping_in_fragments(family, a["outside"], 30_000)
                 denied = self.client_socket(family, (a["servers"][0], ROUTED_PORT + 1))
                 denied.send(payload(3000))
             packets = self.stop()["packets"]

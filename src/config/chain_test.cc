@@ -181,7 +181,8 @@ TEST(Chain, KeysOfTheFileBelowATableAreNotTheTables) {
       "f.toml:2: table.function: unknown key: \"function\" belongs to no table: move it above "
       "the first [table]");
   EXPECT_EQ(message(parse_chain("[table]\nchian = 1")),
-            "f.toml:2: table.chian: unknown key: the nearest known is \"scheme\"");
+            "f.toml:2: table.chian: unknown key: known are \"scheme\", \"capacity\", "
+            "\"capacity_v6\", \"when_full\", \"half_open_percent\"");
 }
 
 TEST(Chain, KeysOfAFunctionThatIsNotChosenAreRefused) {

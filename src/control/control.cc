@@ -136,14 +136,19 @@ std::unique_ptr<LogReader> Control::log(const FunctionCommand& command, bool onl
   return workers_->function().log(command.path, only_new);
 }
 
-Result<void> Control::take_on(Config config) {
+/// Changes to that configuration; returns how many connections end.
+Result<std::size_t> Control::take_on(Config config) {
   std::swap(config_, config);
-  auto ok = live_->update_kernel(config_);
-  if (ok) ok = workers_->update(config_.function, function_run(config_));
-  if (!ok) {
+  Result<std::size_t> ended = 0;
+  if (auto ok = live_->update_kernel(config_); !ok) {
+    ended = std::unexpected(ok.error());
+  } else {
+    ended = workers_->update(config_.function, function_run(config_));
+  }
+  if (!ended) {
     std::swap(config_, config);
     static_cast<void>(live_->update_kernel(config_));
-    return ok;
+    return ended;
   }
   const LineConfig line = line_config(config_);
   if (workers_->sources() != nullptr) workers_->sources()->set_most(line.source_limit.most);
@@ -153,7 +158,7 @@ Result<void> Control::take_on(Config config) {
     live_->update(n, hosts[n]);
   });
   changed_.notify_all();
-  return {};
+  return ended;
 }
 
 auto Control::reload() -> CommandResult<Reloaded> {
@@ -188,11 +193,13 @@ auto Control::reload() -> CommandResult<Reloaded> {
     }
     return std::unexpected(Refusal{Refusal::Kind::configuration, message});
   }
-  if (auto ok = take_on(std::move(*config)); !ok) {
-    if (ok.error().kind == Error::Kind::usage) return wrong_together(ok.error());
-    return std::unexpected(refusal(ok.error(), Refusal::Kind::not_now));
+  const auto ended = take_on(std::move(*config));
+  if (!ended) {
+    if (ended.error().kind == Error::Kind::usage) return wrong_together(ended.error());
+    return std::unexpected(refusal(ended.error(), Refusal::Kind::not_now));
   }
-  Reloaded is{.counts = config_.function->facts().counts, .warnings = doubts(config_)};
+  Reloaded is{
+      .counts = config_.function->facts().counts, .ended = *ended, .warnings = doubts(config_)};
   is.took_ms =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   return is;

@@ -105,6 +105,7 @@ class Control {
 
   struct Reloaded {
     std::vector<FunctionFacts::Count> counts;  ///< numbers of services, backends, ...
+    std::size_t ended = 0;                     ///< connections that could not go on
     double took_ms = 0;  ///< time until the last worker had the new configuration
     std::vector<std::string> warnings;
   };
@@ -214,7 +215,7 @@ class Control {
   double taken();
   void level_once(Leveller& leveller, double taken, const std::stop_token& stop);
 
-  Result<void> take_on(Config config);
+  Result<std::size_t> take_on(Config config);
 
   FairMutex mutex_;  // fair: levelling may lock it again and again for seconds
   std::atomic<bool> is_tracing_ = false;

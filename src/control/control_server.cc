@@ -382,6 +382,7 @@ void ControlServer::Implementation::reload(Response& response) {
   if (!is) return refuse(response, is.error());
   Json json = Json::object();
   for (const auto& [what, count] : is->counts) json[std::string(what) + "s"] = count;
+  json["ended"] = is->ended;
   json["took_ms"] = is->took_ms;
   json["warnings"] = is->warnings;
   answer(response, json);

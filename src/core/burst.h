@@ -45,6 +45,8 @@ inline constexpr unsigned kBurstMax = Stragglers::kMax;
 
 /// The number of no link: in a replay it is not known where packets arrived.
 inline constexpr std::uint8_t kNoLink = 0xff;
+/// Stands for a link where the host's kernel itself sends, or receives.
+inline constexpr std::uint8_t kHostLink = kNoLink - 1;
 namespace detail {
 inline constexpr auto kNoLinks = [] {
   std::array<std::uint8_t, kBurstMax> none{};

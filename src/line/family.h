@@ -70,11 +70,12 @@ class Family {
 
   /// @name The family's part of `Line::visit` and `review`
   /// Visits some connections from the id `from` on. Returns the id to go on with, none at the end.
-  /// RSTs leave by `port`; if `port` is null, none is sent.
+  /// RSTs leave by `port`; if `port` is null, none is sent. `ended` is raised by the number of
+  /// connections that end.
   /// @{
   std::optional<std::size_t> visit(std::size_t from, Tick now, const VisitConnection& visit,
                                    Port* port);
-  std::optional<std::size_t> review(std::size_t from, Port* port);
+  std::optional<std::size_t> review(std::size_t from, Port* port, std::size_t& ended);
   /// @}
   std::optional<ListedConnection> find(const K& key, Tick now) const;
   /// @name The family's part of the functions of `Line` with the same names

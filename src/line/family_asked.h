@@ -51,13 +51,16 @@ std::optional<std::size_t> Family<TrackerType, K>::visit(std::size_t from, Tick 
 }
 
 template <class TrackerType, class K>
-std::optional<std::size_t> Family<TrackerType, K>::review(std::size_t from, Port* port) {
+std::optional<std::size_t> Family<TrackerType, K>::review(std::size_t from, Port* port,
+                                                          std::size_t& ended) {
   return for_each_from(from, Ending::moved, port, [&](ConnId id) {
     const bool answered = is_answered(tracker_->state_of(Side::originator, id));
     switch (function_->fate(tracker_->key_of(id), nullptr, state_of(id), answered)) {
       case Fate::begins_anew:
+        ++ended;
         return Visit::end;
       case Fate::reset:
+        ++ended;
         return Visit::reset;
       case Fate::stays:
         break;

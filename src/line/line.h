@@ -118,6 +118,7 @@ struct LineCursor {
   enum class At : std::uint8_t { v4, v6, end };
   At at = At::v4;
   std::size_t id = 0;
+  std::size_t ended = 0;  ///< connections that `review` has ended so far
 };
 /// The visitor's decision about a connection.
 enum class Visit : std::uint8_t {

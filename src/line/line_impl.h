@@ -102,7 +102,11 @@ class LineOf final : public Line {
   }
   LineCursor review(const LineCursor& from) override {
     const auto review = [&] {
-      return step(from, [&](auto& family, std::size_t id) { return family.review(id, port_); });
+      std::size_t ended = from.ended;
+      LineCursor next =
+          step(from, [&](auto& family, std::size_t id) { return family.review(id, port_, ended); });
+      next.ended = ended;
+      return next;
     };
     if (port_ != nullptr) return review();
     const Present present(*this);

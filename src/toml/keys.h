@@ -143,11 +143,17 @@ void read_keys(const Context& context, const toml::table& table, const Keys<T>& 
                              " belongs to no table: move it above the first [table]");
       continue;
     }
-    const auto nearest = std::ranges::min_element(
-        keys, {}, [&](const KeyOf<T>& key) { return edit_distance(key.name, name.str()); });
+    const auto distance = [&](const KeyOf<T>& key) { return edit_distance(key.name, name.str()); };
+    const auto nearest = std::ranges::min_element(keys, {}, distance);
+    const bool is_near =
+        2 * distance(*nearest) <= std::max(nearest->name.size(), name.str().size());
+    std::vector<std::string> all;
+    for (const auto& key : keys) all.emplace_back(key.name);
     // toml++ gives the line of the value. That is the key's line, too; the line of a table is that
     // of the table's header.
-    here.problem(node, "unknown key: the nearest known is " + in_quotes(nearest->name));
+    here.problem(node,
+                 "unknown key: " + (is_near ? "the nearest known is " + in_quotes(nearest->name)
+                                            : "known are " + joined(all, ", ")));
   }
   for (const auto& key : keys) {
     if (key.required && !table.contains(key.name)) {

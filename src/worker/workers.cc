@@ -190,33 +190,35 @@ Result<void> Workers::prepare(std::shared_ptr<const FunctionSettings> settings,
   return {};
 }
 
-Result<void> Workers::update(std::shared_ptr<const FunctionSettings> settings,
-                             const FunctionRun& run) {
+Result<std::size_t> Workers::update(std::shared_ptr<const FunctionSettings> settings,
+                                    const FunctionRun& run) {
   const auto whose = deployment_->update(std::move(settings), run, on_each());
   if (!whose) return std::unexpected(whose.error());
-  if (*whose == Review::all) review_while_serving();
-  return {};
+  return *whose == Review::all ? review_while_serving() : 0;
 }
 
 CommandResult<Json> Workers::command(std::string_view path, Parameters given) {
   auto done = deployment_->command(path, given, on_each());
   if (!done) return std::unexpected(done.error());
-  if (done->review == Review::all) review_while_serving();
+  if (done->review == Review::all) done->result["ended"] = review_while_serving();
   return std::move(done->result);
 }
 
-void Workers::review_while_serving() {
-  review([this](unsigned n, const auto& task) { return ask(n, task); });
+std::size_t Workers::review_while_serving() {
+  return review([this](unsigned n, const auto& task) { return ask(n, task); });
 }
 
 template <class Do>
-void Workers::review(Do&& do_it) {
+std::size_t Workers::review(Do&& do_it) {
+  std::size_t ended = 0;
   for (unsigned n = 0; n < count(); ++n) {
     LineCursor at;
     const Mailbox::Task some = [&] { at = all_[n].line->review(at); };
     while (at.at != LineCursor::At::end && do_it(n, some)) {
     }
+    ended += at.ended;
   }
+  return ended;
 }
 
 Result<void> Workers::run(std::span<Port* const> ports) {

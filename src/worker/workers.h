@@ -95,13 +95,15 @@ class Workers {
   /// in any order. False: some workers do not serve.
   bool ask_all(const std::function<void(unsigned)>& task);
   /// Changes the function to other settings of the same kind. Connections stay where they are,
-  /// except those that the function can no longer serve (`Fate`). Errors: as
+  /// except those that the function can no longer serve (`Fate`): returns how many end. Errors: as
   /// `FunctionDeployment::update`.
-  Result<void> update(std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run);
+  Result<std::size_t> update(std::shared_ptr<const FunctionSettings> settings,
+                             const FunctionRun& run);
   /// Does what `update` does, before workers run. No RST is sent for connections that end. Errors:
   /// as `update`.
   Result<void> prepare(std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run);
-  /// Does the function's command of that path. Errors: as `FunctionDeployment::command`.
+  /// Does the function's command of that path. If connections are reviewed, adds to the result how
+  /// many end, as `ended`. Errors: as `FunctionDeployment::command`.
   CommandResult<Json> command(std::string_view path, Parameters given);
   /// Returns `ask_all` as an argument for functions of `FunctionDeployment`.
   OnEachWorker on_each() {
@@ -143,13 +145,14 @@ class Workers {
     Timer timer;
   };
 
-  /// Reviews all connections of all workers (`Line::review`). `do_it(n, task)` does a task for
+  /// Reviews all connections of all workers (`Line::review`), and returns how many end.
+  /// `do_it(n, task)` does a task for
   /// worker n. `do_it` returns false for a worker that no longer serves; the connections of that
   /// worker are left out.
   template <class Do>
-  void review(Do&& do_it);
+  std::size_t review(Do&& do_it);
   TableReport report(TableReport (Line::*of)() const, std::size_t capacity) const;
-  void review_while_serving();
+  std::size_t review_while_serving();
   Workers(std::unique_ptr<FunctionDeployment> deployment, std::vector<Worker> all,
           const LineConfig& line, bool shared)
       : deployment_(std::move(deployment)),

@@ -1,6 +1,11 @@
 package api
 
-import "net/netip"
+import (
+	"encoding/json"
+	"net/netip"
+	"sort"
+	"strconv"
+)
 
 // The types of this file hold the fields of the API's objects that millctl shows. Other fields are
 // ignored, so that a newer millrace may add some. docs/control.md describes the fields, and
@@ -153,9 +158,38 @@ type Explanation struct {
 
 // Reloaded is the answer to POST /reload.
 type Reloaded struct {
-	Services, Backends uint64
-	TookMs             float64 `json:"took_ms"`
-	Warnings           []string
+	Counts   []NamedCount `json:"-"` // what the configuration has: "services", "rules", ..., sorted by name
+	Ended    uint64       // connections that the new configuration ends
+	TookMs   float64      `json:"took_ms"`
+	Warnings []string
+}
+
+// NamedCount is how many there are of something. The name is a plural.
+type NamedCount struct {
+	Name  string
+	Count uint64
+}
+
+// UnmarshalJSON implements json.Unmarshaler. Every unknown number is a count.
+func (r *Reloaded) UnmarshalJSON(text []byte) error {
+	type plain Reloaded
+	if err := json.Unmarshal(text, (*plain)(r)); err != nil {
+		return err
+	}
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(text, &all); err != nil {
+		return err
+	}
+	for _, known := range []string{"ended", "took_ms", "warnings"} {
+		delete(all, known)
+	}
+	for name, value := range all {
+		if n, err := strconv.ParseUint(string(value), 10, 64); err == nil {
+			r.Counts = append(r.Counts, NamedCount{name, n})
+		}
+	}
+	sort.Slice(r.Counts, func(a, b int) bool { return r.Counts[a].Name < r.Counts[b].Name })
+	return nil
 }
 
 // Shards is the answer to GET /shards. The list is empty if workers share tables, so that there are no shards.

@@ -166,11 +166,11 @@ func (a *app) changeSet(action, short, example string) *cobra.Command {
 }
 
 func (a *app) change(command *cobra.Command, set, action string, prefixes []string) error {
-	n, err := a.firewallClient().Change(command.Context(), set, action, prefixes)
+	done, err := a.firewallClient().Change(command.Context(), set, action, prefixes)
 	if err != nil {
 		return err
 	}
-	a.say("%s has %s", set, count(n, "prefix"))
+	a.say("%s has %s after %s; %s ended", set, count(done.Prefixes, "prefix"), count(done.Changed, "change"), count(done.Ended, "connection"))
 	return nil
 }
 

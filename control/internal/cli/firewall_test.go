@@ -54,7 +54,7 @@ func TestFirewallSets(t *testing.T) {
 
 func TestFirewallSetChanges(t *testing.T) {
 	server := apitest.New(t)
-	server.On("POST /firewall/set", apitest.Text(200, `{"set": "blocked", "prefixes": 1}`))
+	server.On("POST /firewall/set", apitest.Text(200, `{"set": "blocked", "prefixes": 1, "changed": 2, "ended": 3}`))
 	list := filepath.Join(t.TempDir(), "list")
 	os.WriteFile(list, []byte("# all of them\n192.0.2.7 # one\n\n 2001:db8::/32\n"), 0o644)
 	for _, c := range []struct {
@@ -66,7 +66,7 @@ func TestFirewallSetChanges(t *testing.T) {
 		{[]string{"replace", "blocked", "--file", list}, "action=replace&set=blocked", "192.0.2.7\n2001:db8::/32"},
 		{[]string{"reset", "blocked"}, "action=reset&set=blocked", ""},
 	} {
-		expect(t, run(t, server.Socket, append([]string{"firewall", "set"}, c.args...)...), result{done, "blocked has 1 prefix\n", ""})
+		expect(t, run(t, server.Socket, append([]string{"firewall", "set"}, c.args...)...), result{done, "blocked has 1 prefix after 2 changes; 3 connections ended\n", ""})
 		asked := server.Asked()
 		last := asked[len(asked)-1]
 		if last.What != "POST /firewall/set" || last.Raw != c.query || last.Body != c.body {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -14,10 +15,10 @@ func (a *app) reload() *cobra.Command {
 	return &cobra.Command{
 		Use:   "reload",
 		Short: "Make millrace read its configuration again",
-		Long: `Makes millrace read its configuration file again. Connections keep their backends, except
-some whose backends are no longer listed (docs/balance.md). If the file is wrong, or
-changes settings that cannot change while millrace runs, every problem is shown and
-nothing changes.`,
+		Long: `Makes millrace read its configuration file again. Connections go on, except those
+whose backends are no longer listed (docs/balance.md) and those that the firewall's rules
+no longer accept (docs/firewall.md). If the file is wrong, or changes settings that cannot
+change while millrace runs, every problem is shown and nothing changes.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			now, err := a.client().Reload(command.Context())
@@ -31,7 +32,11 @@ nothing changes.`,
 			for _, warning := range now.Warnings {
 				a.warn(warning)
 			}
-			a.say("%s, %s, in %.1f ms", count(now.Services, "service"), count(now.Backends, "backend"), now.TookMs)
+			text := ""
+			for _, one := range now.Counts {
+				text += count(one.Count, strings.TrimSuffix(one.Name, "s")) + ", "
+			}
+			a.say("%sin %.1f ms; %s ended", text, now.TookMs, count(now.Ended, "connection"))
 			return nil
 		},
 	}

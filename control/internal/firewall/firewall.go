@@ -50,11 +50,16 @@ func (c *Client) Sets(ctx context.Context) (sets []Set, err error) {
 	return sets, err
 }
 
-// Change is POST /firewall/set. The action is "add", "remove", "replace" or "reset". It returns the number of prefixes in
-// the set afterwards.
-func (c *Client) Change(ctx context.Context, set, action string, prefixes []string) (uint64, error) {
+// SetChanged is the answer to POST /firewall/set.
+type SetChanged struct {
+	Prefixes uint64 // that the set has now
+	Changed  uint64 // prefixes that are new in the set, and those that it no longer has
+	Ended    uint64 // connections that the rules no longer accept
+}
+
+// Change is POST /firewall/set. The action is "add", "remove", "replace" or "reset".
+func (c *Client) Change(ctx context.Context, set, action string, prefixes []string) (done SetChanged, err error) {
 	query := url.Values{"set": {set}, "action": {action}}
-	var done struct{ Prefixes uint64 }
-	err := c.Send(ctx, "/firewall/set", query, strings.Join(prefixes, "\n"), &done)
-	return done.Prefixes, err
+	err = c.Send(ctx, "/firewall/set", query, strings.Join(prefixes, "\n"), &done)
+	return done, err
 }

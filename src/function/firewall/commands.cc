@@ -1,6 +1,7 @@
 // The firewall's commands over the control socket: counters of rules, and sets that change.
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -97,6 +98,14 @@ void apply(const WantedSet& wanted, const PrefixSet& file, SetChanges& changes) 
   }
 }
 
+/// Returns how many prefixes are in one of two sorted lists only.
+template <class A>
+std::size_t difference(const std::vector<Prefix<A>>& a, const std::vector<Prefix<A>>& b) {
+  std::vector<Prefix<A>> of_one;
+  std::ranges::set_symmetric_difference(a, b, std::back_inserter(of_one));
+  return of_one.size();
+}
+
 }  // namespace
 
 auto FirewallDeployment::command(std::string_view path, Parameters given,
@@ -130,6 +139,7 @@ auto FirewallDeployment::change_set(Parameters given, const OnEachWorker& on_eac
     return refused(Refusal::Kind::absent,
                    "there is no set " + wanted->set + ": GET /firewall/sets lists the sets");
   const ChangedSets before = changes_;
+  const PrefixSet was = *std::ranges::find(sets_, wanted->set, &PrefixSet::name);
   SetChanges& changes = changes_[wanted->set];
   if (wanted->action == SetAction::reset) {
     changes = {};
@@ -142,7 +152,8 @@ auto FirewallDeployment::change_set(Parameters given, const OnEachWorker& on_eac
     return refused(Refusal::Kind::not_now, ok.error().message);
   }
   const PrefixSet& is = *std::ranges::find(sets_, wanted->set, &PrefixSet::name);
-  CommandDone done{.result = {{"set", is.name}, {"prefixes", is.size()}}};
+  const std::size_t changed = difference(was.v4, is.v4) + difference(was.v6, is.v6);
+  CommandDone done{.result = {{"set", is.name}, {"prefixes", is.size()}, {"changed", changed}}};
   if (plan_->settings->on_reload == OnReload::recheck) done.review = Review::all;
   return done;
 }

@@ -80,26 +80,28 @@ Result<std::unique_ptr<FunctionDeployment>> FirewallDeployment::create(
 }
 
 Function& FirewallDeployment::make(unsigned worker) {
-  all_[worker] = std::make_unique<Firewall>(plan_, classes_, log_, worker, others_rewrite_);
+  all_[worker] = std::make_unique<Firewall>(plan_, log_, worker, others_rewrite_);
   return *all_[worker];
 }
 
-/// Returns the sets of the file with the changes since.
+/// Returns the sets of the file with the changes since, sorted, each prefix once.
 std::vector<PrefixSet> FirewallDeployment::present_sets(const FirewallSettings& settings) const {
   std::vector<PrefixSet> sets = settings.sets;
   for (PrefixSet& set : sets) {
     const auto at = changes_.find(set.name);
-    if (at == changes_.end()) continue;
-    change<AddressV4>(set, at->second);
-    change<AddressV6>(set, at->second);
+    const SetChanges& changes = at != changes_.end() ? at->second : SetChanges{};
+    change<AddressV4>(set, changes);
+    change<AddressV6>(set, changes);
   }
   return sets;
 }
 
 Result<Review> FirewallDeployment::update(std::shared_ptr<const FunctionSettings> settings,
                                           const FunctionRun&, const OnEachWorker& on_each) {
-  forget_old_rules();
   auto is = std::static_pointer_cast<const FirewallSettings>(std::move(settings));
+  // A process that takes over calls this while no process forwards: what it has made already stays.
+  if (is == plan_->settings) return Review::none;
+  forget_old_rules();
   const auto is_new = [this](const FirewallRule& rule) { return !ids_.contains(rule.name); };
   const auto wanted = static_cast<std::size_t>(std::ranges::count_if(is->rules, is_new));
   if (wanted > ids_.room())
@@ -130,26 +132,13 @@ Result<void> FirewallDeployment::take_on(std::shared_ptr<const FirewallSettings>
 void FirewallDeployment::forget_old_rules() {
   std::set<RuleId> kept{0};
   for (const Ruling& one : plan_->rulings) kept.insert(one.rule);
-  std::map<RuleId, std::vector<std::uint16_t>> classes;
-  std::set<RuleId> live;
-  for (std::size_t n = 0; n < FlowClasses::kMost; ++n) {
-    const auto number = static_cast<std::uint16_t>(n);
-    if (!classes_->is_known(number)) continue;
-    const RuleId rule = (*classes_)[number].rule;
-    if (kept.contains(rule)) continue;
-    classes[rule].push_back(number);
-    std::uint64_t sum = 0;
-    for (const auto& one : all_) sum += one->counters().of_class[n].live.value();
-    if (sum != 0) live.insert(rule);
-  }
   for (std::size_t id = 1; id < ids_.size(); ++id) {
     const auto rule = static_cast<RuleId>(id);
-    if (kept.contains(rule) || live.contains(rule) || ids_.name_of(rule).empty()) continue;
-    for (const std::uint16_t number : classes[rule]) {
-      classes_->forget(number);
-      for (const auto& one : all_) one->forget_class(number);
-    }
-    for (const auto& one : all_) one->forget_rule(rule);
+    if (kept.contains(rule) || ids_.name_of(rule).empty()) continue;
+    std::uint64_t live = 0;
+    for (const auto& one : all_) live += one->counters(rule).live.value();
+    if (live != 0) continue;
+    for (const auto& one : all_) one->forget(rule);
     if (plan_->limits) plan_->limits->fill(rule);
     log_->bucket(rule).fill();
     ids_.forget(rule);
@@ -160,27 +149,21 @@ void FirewallDeployment::forget_old_rules() {
 
 std::vector<RuleStatistics> FirewallDeployment::rules() const {
   std::vector<RuleStatistics> by_id(ids_.size());
-  for (std::size_t n = 0; n < FlowClasses::kMost; ++n) {
-    const auto number = static_cast<std::uint16_t>(n);
-    if (!classes_->is_known(number)) continue;
-    RuleStatistics& rule = by_id[(*classes_)[number].rule];
+  for (std::size_t id = 0; id < by_id.size(); ++id) {
+    RuleStatistics& rule = by_id[id];
     for (const auto& one : all_) {
-      const FirewallCounters::OfClass& of = one->counters().of_class[n];
+      const RuleCounters& of = one->counters(static_cast<RuleId>(id));
       rule.connections += of.connections.value();
       rule.live += of.live.value();
       rule.packets += of.forth.packets.value();
       rule.bytes += of.forth.bytes.value();
       rule.replies += of.back.packets.value();
       rule.reply_bytes += of.back.bytes.value();
-    }
-  }
-  for (std::size_t id = 0; id < by_id.size(); ++id) {
-    for (const auto& one : all_) {
-      by_id[id].refused += one->counters().refused[id].packets.value();
-      by_id[id].refused_bytes += one->counters().refused[id].bytes.value();
-      by_id[id].limited += one->counters().limited[id].value();
-      by_id[id].logged += one->counters().logged[id].value();
-      by_id[id].not_logged += one->counters().not_logged[id].value();
+      rule.refused += of.refused.packets.value();
+      rule.refused_bytes += of.refused.bytes.value();
+      rule.limited += of.limited.value();
+      rule.logged += of.logged.value();
+      rule.not_logged += of.not_logged.value();
     }
   }
   std::vector<RuleStatistics> all;

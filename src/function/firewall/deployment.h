@@ -95,7 +95,6 @@ class FirewallDeployment final : public FunctionDeployment {
   ChangedSets changes_;
   std::vector<PrefixSet> sets_;  // of the plan: the file's with the changes
   RuleIds ids_;
-  std::shared_ptr<FlowClasses> classes_ = std::make_shared<FlowClasses>();
   std::shared_ptr<FirewallLog> log_;
   bool others_rewrite_;
   std::shared_ptr<const FirewallPlan> plan_;

@@ -100,7 +100,7 @@ std::uint64_t FirewallFor<K>::screen(Burst& burst, Lane<K>& lane, std::uint64_t 
 
 template <class K>
 void FirewallFor<K>::count_refused(const Burst& burst, unsigned packet, const Ruling& by) {
-  Traffic& refused = shared_.counters.refused[by.rule];
+  Traffic& refused = shared_.counters[by.rule].refused;
   refused.packets.add(1);
   refused.bytes.add(burst.wire_length[packet]);
 }
@@ -111,14 +111,14 @@ bool FirewallShared::log_has_room(RuleId rule, Tick now) {
   const RateLimit& rate = plan->settings->log_rate;
   if (log->bucket(rule).allows(rate.interval_ns, rate.burst, now, true)) return true;
   ring->leave_out();
-  counters.not_logged[rule].add(1);
+  counters[rule].not_logged.add(1);
   return false;
 }
 
 void FirewallShared::write(FirewallEvent event) {
   event.time_ns = wall_time_ns();
   ring->write(event);
-  counters.logged[event.rule].add(1);
+  counters[event.rule].logged.add(1);
 }
 
 /// Returns the event of a packet that arrived with one key, and leaves with the other.
@@ -182,14 +182,13 @@ void FirewallFor<K>::open(const Burst& burst, Opening<K>& opening) {
   if (by.action != Action::accept) return opening.refuse(verdict_of(by.action));
   if (!has_room(by, arrives.source, burst.now, true)) return opening.refuse(Verdict::rate_limit);
   taken_ = {by, arrives.source, burst.now};
-  const std::uint16_t number =
-      shared_.classes->number_of({.rule = by.rule,
-                                  .link = link,
-                                  .icmp_type = static_cast<std::uint8_t>(message >> 8),
-                                  .to_host = by.to == kHostZone});
-  accept(opening, number);
-  shared_.counters.of_class[number].connections.add(1);
-  shared_.counters.of_class[number].live.add(1);
+  accept(opening, {.rule = by.rule,
+                   .link = link,
+                   .icmp_type = static_cast<std::uint8_t>(message >> 8),
+                   .icmp_code = static_cast<std::uint8_t>(message),
+                   .to_host = by.to == kHostZone});
+  shared_.counters[by.rule].connections.add(1);
+  shared_.counters[by.rule].live.add(1);
   if (!by.logs) return;
   accepted_ = event_of(burst, packet, by, arrives, leaves);
   accepted_->link = link;
@@ -197,9 +196,9 @@ void FirewallFor<K>::open(const Burst& burst, Opening<K>& opening) {
 }
 
 template <class K>
-void FirewallFor<K>::accept(Opening<K>& opening, State number) {
-  std::memcpy(opening.state, &number, sizeof(number));
-  std::memcpy(opening.reply_state, &number, sizeof(number));
+void FirewallFor<K>::accept(Opening<K>& opening, const State& state) {
+  std::memcpy(opening.state, &state, sizeof(state));
+  std::memcpy(opening.reply_state, &state, sizeof(state));
   opening.accept_two_way(reversed(opening.key));
 }
 
@@ -210,25 +209,26 @@ void FirewallFor<K>::resume(Opening<K>& opening) {
   const FirewallPlan& plan = *shared_.plan;
   Image was;
   if (opening.image != nullptr) std::memcpy(&was, opening.image, sizeof(was));
-  FlowClass is{.rule = 0,
-               .link = was.of_host != 0 ? kHostLink : plan.link_named(was.port),
-               .icmp_type = was.icmp_type,
-               .to_host = was.to_host != 0};
+  State is{.rule = 0,
+           .link = was.of_host != 0 ? kHostLink : plan.link_named(was.port),
+           .icmp_type = was.icmp_type,
+           .icmp_code = was.icmp_code,
+           .to_host = was.to_host};
   const auto known = plan.ids.find(was.rule);
   const bool is_known = known != plan.ids.end();
   if (!is_known || plan.settings->on_reload == OnReload::recheck) {
-    const Ruling by = ruling(opening.key, opening.traversal, is.link, message_of(is));
+    const Ruling by = ruling(opening.key, opening.traversal, is.link, is.message());
     if (by.action != Action::accept) return opening.refuse(Verdict::denied);
     is.rule = by.rule;
     is.to_host = by.to == kHostZone;
   }
   if (is_known) is.rule = known->second;
-  accept(opening, shared_.classes->number_of(is));
+  accept(opening, is);
 }
 
 template <class K>
 Verdict FirewallFor<K>::event(Event event, const std::byte* state, bool) {
-  auto& counters = shared_.counters.of_class[state_at(state)];
+  RuleCounters& counters = shared_.counters[state_at(state).rule];
   switch (event) {
     case Event::abandoned:
       accepted_.reset();
@@ -256,7 +256,6 @@ template <class K>
 void FirewallFor<K>::serve(Burst& burst, std::uint64_t places, const States<K>& states) {
   log_accepted(burst.now);
   const Lane<K>& lane = burst.lane<K>();
-  auto& of_class = shared_.counters.of_class;
   for_each_bit(places, [&](unsigned i) {
     const unsigned packet = lane.packet[i];
     Verdict& verdict = burst.verdict[packet];
@@ -267,7 +266,7 @@ void FirewallFor<K>::serve(Burst& burst, std::uint64_t places, const States<K>& 
       const bool is_limited = verdict == Verdict::rate_limit;
       const bool is_refused = verdict == Verdict::denied || verdict == Verdict::rejected;
       if (is_refused) count_refused(burst, packet, by);
-      if (is_limited) shared_.counters.limited[by.rule].add(1);
+      if (is_limited) shared_.counters[by.rule].limited.add(1);
       if ((is_refused || is_limited) && by.logs)
         log_refused(burst, packet, by, lane.key[i],
                     shared_.others_rewrite ? leaves_[packet] : lane.key[i]);
@@ -275,13 +274,13 @@ void FirewallFor<K>::serve(Burst& burst, std::uint64_t places, const States<K>& 
       if (!is_drop(verdict)) verdict = Verdict::no_connection;
       return;
     }
-    const State number = state_at(states[lane.connection[i]]);
+    const State state = state_at(states[lane.connection[i]]);
     const Side side = lane.side(i);
-    auto& counters = of_class[number];
+    RuleCounters& counters = shared_.counters[state.rule];
     Traffic& traffic = side == Side::originator ? counters.forth : counters.back;
     traffic.packets.add(1);
     traffic.bytes.add(burst.wire_length[packet]);
-    verdict = shared_.classes->goes_to_host(number, side) ? Verdict::no_service : Verdict::tracked;
+    verdict = state.goes_to_host(side) ? Verdict::no_service : Verdict::tracked;
   });
 }
 
@@ -365,13 +364,14 @@ void Firewall::guard(Burst& burst) {
 
 template <class K>
 void FirewallFor<K>::write(const K&, const std::byte* state, std::byte* image) const {
-  const FlowClass is = (*shared_.classes)[state_at(state)];
+  const State is = state_at(state);
   const FirewallPlan& plan = *shared_.plan;
   const Image to{.rule = is.rule < plan.names.size() ? plan.names[is.rule] : 0,
                  .port = is.link < plan.port_names.size() ? plan.port_names[is.link] : 0,
                  .icmp_type = is.icmp_type,
                  .of_host = is.link == kHostLink,
-                 .to_host = is.to_host};
+                 .to_host = is.to_host,
+                 .icmp_code = is.icmp_code};
   std::memcpy(image, &to, sizeof(to));
 }
 
@@ -381,8 +381,8 @@ template <class K>
 Fate FirewallFor<K>::fate(const K& key, const Traversal<K>* traversal, const std::byte* state,
                           bool) const {
   if (shared_.plan->settings->on_reload == OnReload::keep) return Fate::stays;
-  const FlowClass is = (*shared_.classes)[state_at(state)];
-  switch (ruling(key, traversal, is.link, message_of(is)).action) {
+  const State is = state_at(state);
+  switch (ruling(key, traversal, is.link, is.message()).action) {
     case Action::accept:
       return Fate::stays;
     case Action::drop:
@@ -391,13 +391,6 @@ Fate FirewallFor<K>::fate(const K& key, const Traversal<K>* traversal, const std
       return Fate::reset;
   }
   return Fate::stays;
-}
-
-/// Returns the message of an ICMP query that has begun such a connection. Its code is 0, as that of
-/// all queries is.
-template <class K>
-std::uint16_t FirewallFor<K>::message_of(const FlowClass& is) {
-  return icmp_message(is.icmp_type, 0);
 }
 
 template class FirewallFor<KeyV4>;

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "core/counter.h"
-#include "function/firewall/flow_classes.h"
 #include "function/firewall/log.h"
 #include "function/firewall/plan.h"
 #include "function/function.h"
@@ -23,36 +22,26 @@ struct Traffic {
   Counter bytes;  ///< length on the wire
 };
 
-/// Counters of one worker.
-struct FirewallCounters {
-  FirewallCounters()
-      : of_class(FlowClasses::kMost),
-        limited(FlowClasses::kMost),
-        refused(FlowClasses::kMost),
-        logged(FlowClasses::kMost),
-        not_logged(FlowClasses::kMost) {}
-
-  struct OfClass {
-    Traffic forth;  ///< the originators' packets
-    Traffic back;
-    Counter connections;  ///< opened
-    Counter live;         ///< may wrap around, as connections may end at another worker
-  };
-  std::vector<OfClass> of_class;    ///< indexed by the number of a class
-  std::vector<Counter> limited;     ///< packets above a rule's limit; indexed by `RuleId`
-  std::vector<Traffic> refused;     ///< packets that began no connection; indexed by `RuleId`
-  std::vector<Counter> logged;      ///< events of a rule in the log; indexed by `RuleId`
-  std::vector<Counter> not_logged;  ///< events above the log's rate; indexed by `RuleId`
+/// One worker's counters of a rule.
+struct RuleCounters {
+  Traffic forth;  ///< the originators' packets
+  Traffic back;
+  Counter connections;  ///< opened
+  Counter live;         ///< may wrap around, as connections may end at another worker
+  Traffic refused;      ///< packets that began no connection
+  Counter limited;      ///< packets above the rule's limit
+  Counter logged;       ///< events in the log
+  Counter not_logged;   ///< events above the log's rate
 };
 
 /// The data that both families' parts share.
 struct FirewallShared {
   std::shared_ptr<const FirewallPlan> plan;
-  std::shared_ptr<FlowClasses> classes;  ///< all workers'
-  std::shared_ptr<FirewallLog> log;      ///< all workers'
-  EventRing<FirewallEvent>* ring;        ///< this worker's
-  FirewallCounters counters;
-  bool others_rewrite = false;  ///< `FunctionRun::others_rewrite`
+  std::shared_ptr<FirewallLog> log;  ///< all workers'
+  EventRing<FirewallEvent>* ring;    ///< this worker's
+  std::vector<RuleCounters> counters =
+      std::vector<RuleCounters>(kRuleIds);  ///< indexed by `RuleId`
+  bool others_rewrite = false;              ///< `FunctionRun::others_rewrite`
 
   /// True if the log takes one more event of that rule; else counts the event.
   bool log_has_room(RuleId rule, Tick now);
@@ -83,8 +72,21 @@ class FirewallFor final : public FunctionFor<K> {
   void guard_error(Burst& burst, unsigned packet);
 
  private:
-  /// The number of a connection's class.
-  using State = std::uint16_t;
+  /// The bytes that an entry keeps of its connection.
+  struct State {
+    RuleId rule = 0;  ///< the rule that has accepted it
+    /// The link on which the originator's packets arrive, `kNoLink` or `kHostLink`.
+    std::uint8_t link = kNoLink;
+    std::uint8_t icmp_type = 0;  ///< type of an ICMP query; 0: no ICMP, or not known
+    std::uint8_t icmp_code = 0;
+    std::uint8_t to_host = 0;  ///< 1: the originator's packets are for the host itself
+
+    std::uint16_t message() const { return icmp_message(icmp_type, icmp_code); }
+    /// True if that side's packets are for the host itself.
+    bool goes_to_host(Side side) const {
+      return side == Side::originator ? to_host != 0 : link == kHostLink;
+    }
+  };
   /// The image of a connection.
   struct Image {
     std::uint64_t rule = 0;  ///< hash of the rule's name
@@ -92,7 +94,7 @@ class FirewallFor final : public FunctionFor<K> {
     std::uint8_t icmp_type = 0;
     std::uint8_t of_host = 0;  ///< 1: the host itself has begun it
     std::uint8_t to_host = 0;
-    std::uint8_t unused = 0;
+    std::uint8_t icmp_code = 0;
   };
 
   Ruling ruling(const K& key, const Traversal<K>* traversal, std::uint8_t link,
@@ -108,8 +110,7 @@ class FirewallFor final : public FunctionFor<K> {
            shared_.plan->limits->allows(by.rule, *by.limit, source, now, takes);
   }
   void resume(Opening<K>& opening);
-  static void accept(Opening<K>& opening, State number);
-  static std::uint16_t message_of(const FlowClass& is);
+  static void accept(Opening<K>& opening, const State& state);
   static State state_at(const std::byte* at);
 
   FirewallShared& shared_;
@@ -128,13 +129,11 @@ class FirewallFor final : public FunctionFor<K> {
 
 class Firewall final : public Function {
  public:
-  Firewall(std::shared_ptr<const FirewallPlan> plan, std::shared_ptr<FlowClasses> classes,
-           std::shared_ptr<FirewallLog> log, unsigned worker, bool others_rewrite)
+  Firewall(std::shared_ptr<const FirewallPlan> plan, std::shared_ptr<FirewallLog> log,
+           unsigned worker, bool others_rewrite)
       : shared_{.plan = std::move(plan),
-                .classes = std::move(classes),
                 .log = log,
                 .ring = &log->ring(worker),
-                .counters = {},
                 .others_rewrite = others_rewrite},
         v4_(shared_),
         v6_(shared_) {}
@@ -151,15 +150,10 @@ class Firewall final : public Function {
   /// Changes to another plan, and puts the previous one into `plan`. Called by the worker, between
   /// two bursts.
   void take_on(std::shared_ptr<const FirewallPlan>& plan) { shared_.plan.swap(plan); }
-  const FirewallCounters& counters() const { return shared_.counters; }
-  /// Make the counters 0 of a rule or of a class that no plan and no connection has any more. Any
-  /// thread may call them.
-  void forget_rule(RuleId rule) {
-    FirewallCounters& all = shared_.counters;
-    all.limited[rule] = all.logged[rule] = all.not_logged[rule] = {};
-    all.refused[rule] = {};
-  }
-  void forget_class(std::uint16_t number) { shared_.counters.of_class[number] = {}; }
+  const RuleCounters& counters(RuleId rule) const { return shared_.counters[rule]; }
+  /// Makes the counters 0 of a rule that no plan and no connection has any more. Any thread may
+  /// call it.
+  void forget(RuleId rule) { shared_.counters[rule] = {}; }
 
  private:
   FirewallShared shared_;

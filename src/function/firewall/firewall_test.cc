@@ -220,6 +220,22 @@ action = "accept"
   EXPECT_EQ(this->query("a", "b", kEcho, 1), "tracked");
 }
 
+TYPED_TEST(FirewallTest, ARecheckKnowsTheCodeOfAQuery) {
+  constexpr unsigned kEcho = TestFixture::kV4 ? 8 : 128;
+  const auto rules = [](const std::string& codes) {
+    return "[firewall]\n[[firewall.rule]]\nname = \"ping\"\nicmp = \"" + std::to_string(kEcho) +
+           "/" + codes + "\"\naction = \"accept\"\n";
+  };
+  this->use(rules("77"));
+  EXPECT_EQ(this->query("a", "b", kEcho, 77), "tracked");
+  const std::string port = ":" + std::to_string(kEcho << 8 | 77);
+  const typename TestFixture::Line::Packet sent{"a" + port, "b" + port, TestFixture::kIcmp, 0};
+  this->reload(rules("70-79"));
+  EXPECT_EQ(this->line->fate(sent, true), Fate::stays);
+  this->reload(rules("0"));
+  EXPECT_EQ(this->line->fate(sent, true), Fate::begins_anew);
+}
+
 // A sender of a packet to itself would get its own packets as replies (a "land" attack).
 TYPED_TEST(FirewallTest, DropsWhatCollides) {
   this->use("[firewall]\ndefault = \"accept\"\n");
@@ -319,6 +335,17 @@ TYPED_TEST(FirewallTest, RefusesWrongChangesOfSets) {
   begins("blocked", "add", "10.0.0.1/33", "\"33\" is no prefix length: ");
   begins("blocked", "reset", "10.0.0.1", "reset takes no prefixes: ");
   begins("", "add", "10.0.0.1", "the parameters set and action are needed: ");
+}
+
+// A process that takes over asks for this while nobody forwards packets.
+TYPED_TEST(FirewallTest, AnUpdateToTheSameSettingsAsksNothingAgain) {
+  const auto settings = settings_from("[firewall]\n" + kWeb, this->around);
+  const auto is = *settings->kind().deploy(settings, {});
+  is->make(0);
+  bool has_asked = false;
+  const auto review = is->update(settings, {}, [&](const auto&) { return has_asked = true; });
+  EXPECT_EQ(*review, Review::none);
+  EXPECT_FALSE(has_asked);
 }
 
 TYPED_TEST(FirewallTest, AReloadEndsWhatItDenies) {

@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "core/address.h"
+#include "core/burst.h"
 #include "core/token_bucket.h"
 #include "core/verdict.h"
 #include "function/event_log.h"
-#include "function/firewall/flow_classes.h"
 #include "function/firewall/settings.h"
 
 namespace millrace {
@@ -51,7 +51,7 @@ class FirewallLog {
   explicit FirewallLog(unsigned workers)
       : workers_(workers),
         events_(std::make_shared<EventLog<FirewallEvent>>(workers)),
-        buckets_(kRules) {}
+        buckets_(kRuleIds) {}
 
   /// Sets the names for later events, and returns their number. Names of the latest `kMostNames`
   /// calls are kept; readers miss the events of earlier ones.
@@ -66,7 +66,6 @@ class FirewallLog {
 
  private:
   class Reader;
-  static constexpr std::size_t kRules = 65'536;
   static constexpr std::size_t kMostNames = 8;
 
   std::shared_ptr<const Names> names(std::uint32_t number);

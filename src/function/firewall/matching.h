@@ -1,6 +1,7 @@
 // The conditions of a rule, and the fields of a connection's first packet on which they depend.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -16,6 +17,10 @@ inline constexpr unsigned kMostSets = 256;
 inline constexpr std::uint8_t kNoZone = 0;
 /// millrace itself: the host's own and virtual addresses.
 inline constexpr std::uint8_t kHostZone = 1;
+
+/// A rule for as long as the process runs: the number of its name. 0: the default.
+using RuleId = std::uint16_t;
+inline constexpr std::size_t kRuleIds = 65'536;
 
 /// Whole numbers from `first` to `last`.
 struct Range {
@@ -50,6 +55,11 @@ struct RuleMatch {
   std::vector<Range> source_ports;
   std::vector<Range> destination_ports;  ///< or ICMP messages
 };
+
+/// True if every packet that meets the conditions `b` meets the conditions `a`, whatever is in the
+/// sets. May be false also where several conditions of `a` together cover one of `b`.
+template <class A>
+bool covers(const RuleMatch<A>& a, const RuleMatch<A>& b);
 
 /// The fields of a connection's first packet.
 template <class A>

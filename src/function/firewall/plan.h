@@ -16,7 +16,6 @@
 #include "core/of_family.h"
 #include "core/protocol.h"
 #include "function/firewall/classifier.h"
-#include "function/firewall/flow_classes.h"
 #include "function/firewall/log.h"
 #include "function/firewall/settings.h"
 #include "function/firewall/zones.h"
@@ -113,7 +112,7 @@ class RuleIds {
   std::size_t size() const { return known_.size(); }
   bool contains(const std::string& name) const { return ids_.contains(name); }
   /// Returns for how many more names there are ids.
-  std::size_t room() const { return kMost - known_.size() + free_.size(); }
+  std::size_t room() const { return kRuleIds - known_.size() + free_.size(); }
   /// Makes an id available for another name. No connection may have it.
   void forget(RuleId id) {
     ids_.erase(known_[id]);
@@ -122,8 +121,6 @@ class RuleIds {
   }
 
  private:
-  static constexpr std::size_t kMost = std::size_t{UINT16_MAX} + 1;
-
   std::vector<std::string> known_;  // by id
   std::unordered_map<std::string, RuleId> ids_;
   std::vector<RuleId> free_;

@@ -9,7 +9,7 @@
 
 #include "core/address.h"
 #include "core/token_bucket.h"
-#include "function/firewall/flow_classes.h"
+#include "function/firewall/matching.h"
 #include "millrace/hash.h"
 #include "millrace/key.h"
 #include "millrace/types.h"
@@ -34,7 +34,7 @@ class RateLimits {
   /// Buckets of sources that are kept. A source that is not kept has a full bucket.
   static constexpr std::size_t kSources = std::size_t{1} << 16;
 
-  RateLimits() : of_rule_(kRules), of_source_(kSources) {}
+  RateLimits() : of_rule_(kRuleIds), of_source_(kSources) {}
 
   /// True if one more connection may begin. With `takes`, that connection counts.
   template <class A>
@@ -52,7 +52,6 @@ class RateLimits {
   void fill(RuleId rule) { of_rule_[rule].fill(); }
 
  private:
-  static constexpr std::size_t kRules = 65'536;
   static constexpr std::size_t kWays = 4;
   static constexpr unsigned kSourceBits = 64;  ///< bits by which sources differ
 

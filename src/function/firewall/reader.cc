@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/burst.h"
 #include "core/protocol.h"
 #include "function/firewall/rate_limits.h"
 #include "function/firewall/raw.h"
@@ -88,6 +89,7 @@ class Maker {
         if (auto added = append_prefix(prefix.value, spec.v4, spec.v6); !added)
           problems_.add(prefix.line, "zone.prefixes", added.error());
       }
+      check_places(spec, raw.line);
     }
     constexpr std::size_t kMost = kMostZones - kHostZone - 1;
     if (specs.size() > kMost) {
@@ -100,6 +102,33 @@ class Maker {
     const auto links = static_cast<unsigned>(around_.ports.size());
     settings_.zone_tables = std::make_shared<const Zones>(
         Zones{{specs, around_.v4, links}, {specs, around_.v6, links}});
+  }
+
+  /// Notes a problem if a place of the zone, a prefix at a port, is also one of an earlier zone.
+  void check_places(const ZoneSpec& spec, std::uint32_t line) {
+    const auto check = [&](const std::string& prefix, unsigned link) {
+      const auto [first, is_new] = zone_of_place_.emplace(std::pair(prefix, link), spec.name);
+      if (is_new || first->second == spec.name) return true;
+      const std::string port = link == kNoLink ? "" : settings_.ports[link];
+      problems_.add(line, "zone",
+                    in_quotes(spec.name) + " has " +
+                        (prefix.empty() ? "the port " + in_quotes(port)
+                                        : prefix + (port.empty() ? "" : " at " + in_quotes(port))) +
+                        ", which is in the zone " + in_quotes(first->second) +
+                        " already: name it in one zone");
+      return false;
+    };
+    std::vector<std::string> prefixes;
+    for (const auto& prefix : spec.v4) prefixes.push_back(to_string(prefix));
+    for (const auto& prefix : spec.v6) prefixes.push_back(to_string(prefix));
+    if (!spec.has_prefixes) prefixes.emplace_back();
+    const std::vector<unsigned> links =
+        spec.links.empty() ? std::vector<unsigned>{kNoLink} : spec.links;
+    for (const std::string& prefix : prefixes) {
+      for (const unsigned link : links) {
+        if (!check(prefix, link)) return;
+      }
+    }
   }
 
   void add_port(const Text& port, ZoneSpec& spec) {
@@ -327,6 +356,8 @@ class Maker {
   }
 
   Problems& problems_;
+  /// The zone of each prefix (empty: any) at each link (`kNoLink`: any).
+  std::map<std::pair<std::string, unsigned>, std::string> zone_of_place_;
   const Surroundings& around_;
   const RawFirewall& raw_;
   FirewallSettings& settings_;

@@ -17,7 +17,8 @@ class FirewallReaderTest : public testing::Test {
     around.is.ports = {{"lan"}, {"wan"}};
     around.v4.own = {{v4("10.0.0.1"), 8, 0}, {v4("198.51.100.1"), 24, 1}};
     around.v4.routes = {{v4("0.0.0.0"), 0, 1, v4("198.51.100.254")}};
-    around.v6.own = {{v6("fd00::1"), 64, 0}};
+    around.v6.own = {{v6("fd00::1"), 64, 0}, {v6("fe80::1"), 64, 0}};
+    around.v6.routes = {{v6("::"), 0, 1, v6("fd00::2")}};
   }
   static AddressV4 v4(const std::string& text) { return *parse_address<AddressV4>(text); }
   static AddressV6 v6(const std::string& text) { return *parse_address<AddressV6>(text); }
@@ -187,10 +188,64 @@ TEST_F(FirewallReaderTest, SaysWhatWouldBeRight) {
             "f:2: firewall.sets.blocked: is a string: give a list of prefixes");
 }
 
+TEST_F(FirewallReaderTest, APlaceIsInOneZone) {
+  const std::string first = "[[zone]]\nname = \"a\"\n";
+  const std::string second = "\n[[zone]]\nname = \"b\"\n";
+  const std::string prefix = "prefixes = [\"10.0.0.0/8\"]\n";
+  const std::string lan = "ports = [\"lan\"]\n";
+  const std::string wan = "ports = [\"wan\"]\n";
+  EXPECT_EQ(
+      problems(first + prefix + second + prefix),
+      "f:5: zone: \"b\" has 10.0.0.0/8, which is in the zone \"a\" already: name it in one zone");
+  EXPECT_EQ(problems(first + lan + second + lan),
+            "f:5: zone: \"b\" has the port \"lan\", which is in the zone \"a\" already: name it in "
+            "one zone");
+  EXPECT_EQ(
+      problems(first + lan + prefix + second + lan + prefix),
+      "f:6: zone: \"b\" has 10.0.0.0/8 at \"lan\", which is in the zone \"a\" already: name it "
+      "in one zone");
+  EXPECT_EQ(problems(first + lan + prefix + second + wan + prefix), "");
+  EXPECT_EQ(problems(first + lan + prefix + second + prefix), "");
+  EXPECT_EQ(problems(first + "prefixes = [\"10.0.0.0/8\", \"10.0.0.0/8\"]\n"), "");
+}
+
+TEST_F(FirewallReaderTest, DoubtsRulesThatNeverDecide) {
+  const auto doubts = [this](const std::string& first, const std::string& second) {
+    const auto rule = [](const std::string& name, const std::string& keys) {
+      return "[[firewall.rule]]\nname = \"" + name + "\"\naction = \"accept\"\n" + keys + "\n";
+    };
+    std::vector<std::string> all;
+    read("[firewall.sets]\none = []\ntwo = []\n" + rule("a", first) + rule("b", second))
+        .append_doubts(around.is, all);
+    return all.empty() ? std::string() : all.front();
+  };
+  const std::string said =
+      "the rule \"b\" never decides: the rule \"a\" comes before it and matches all of its packets";
+  EXPECT_EQ(doubts("", ""), said);
+  EXPECT_EQ(doubts("", "source = \"@one\""), said);
+  EXPECT_EQ(doubts("source = [\"@two\", \"@one\", \"10.0.0.0/8\"]",
+                   "source = [\"10.1.0.0/16\", \"@one\"]"),
+            said);
+  EXPECT_EQ(doubts("protocol = [\"tcp\", \"udp\"]\ndestination_ports = \"80-90\"",
+                   "protocol = \"tcp\"\ndestination_ports = [\"80\", \"85-90\"]"),
+            said);
+  EXPECT_EQ(doubts("source = \"::/0\"", "source = [\"fd00::/8\"]"), said) << "b has no IPv4";
+  EXPECT_EQ(doubts("icmp = \"8/0\"", "icmp = \"8\""), "");
+  EXPECT_EQ(doubts("source = \"@one\"", "source = \"@two\""), "");
+  EXPECT_EQ(doubts("source = \"10.0.0.0/8\"", ""), "");
+  EXPECT_EQ(doubts("source = \"10.0.0.0/8\"", "source = \"10.0.0.0/7\""), "");
+  EXPECT_EQ(doubts("source = \"10.0.0.0/8\"", "source = [\"10.0.0.0/9\", \"fd00::/8\"]"), "");
+  EXPECT_EQ(doubts("from = \"host\"", "to = \"host\""), "");
+  EXPECT_EQ(doubts("protocol = \"tcp\"\ndestination_ports = \"80-90\"",
+                   "protocol = \"tcp\"\ndestination_ports = \"85-91\""),
+            "");
+}
+
 TEST_F(FirewallReaderTest, RefusesMoreZonesAndSetsThanThereCanBe) {
   std::string zones;
   for (unsigned n = 0; n < kMostZones; ++n)
-    zones += "[[zone]]\nname = \"" + std::to_string(n) + "\"\nports = \"lan\"\n";
+    zones += "[[zone]]\nname = \"" + std::to_string(n) + "\"\nprefixes = \"10." +
+             std::to_string(n) + ".0.0/16\"\n";
   const std::string rule = "[[firewall.rule]]\nname=\"r\"\nfrom=\"63\"\naction=\"drop\"\n";
   EXPECT_TRUE(
       problems(zones + rule).starts_with("f:187: zone: there are 64 zones: give at most 62"));
@@ -232,7 +287,10 @@ prefixes = ["10.1.1.1"]
   EXPECT_EQ(zones.v4.to(v4("198.51.100.7")), kNoZone);
   EXPECT_EQ(zones.v4.to(v4("8.8.8.8")), kNoZone);
   EXPECT_EQ(zones.v6.to(v6("fd00::7")), kServers);
-  EXPECT_EQ(zones.v6.to(v6("2001:db8::1")), kNoZone) << "no route";
+  EXPECT_EQ(zones.v6.to(v6("2001:db8::1")), kNoZone) << "no zone has the port wan";
+  EXPECT_EQ(zones.v6.to(v6("fe80::1")), kHostZone);
+  EXPECT_EQ(zones.v6.to(v6("fe80::7")), kHostZone) << "nobody forwards link-local addresses";
+  EXPECT_EQ(zones.v6.from(v6("fe80::7"), 0), kLan);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "function/firewall/settings.h"
 
 #include <algorithm>
+#include <cstddef>
 
 #include "core/address.h"
 #include "function/firewall/kind.h"
@@ -41,6 +42,23 @@ void FirewallSettings::append_doubts(const Surroundings&, std::vector<std::strin
     all.emplace_back(
         "no rule of the firewall accepts anything, and neither does firewall.default: every "
         "connection is dropped");
+  constexpr std::size_t kCompared = 4096;  // all pairs of these take some 0.1 s
+  constexpr std::size_t kNamed = 8;
+  std::size_t useless = 0;
+  const std::size_t count = std::min(rules.size(), kCompared);
+  for (std::size_t i = 1; i < count; ++i) {
+    const FirewallRule& rule = rules[i];
+    const auto before = std::find_if(
+        rules.begin(), rules.begin() + static_cast<std::ptrdiff_t>(i),
+        [&rule](const auto& one) { return covers(one.v4, rule.v4) && covers(one.v6, rule.v6); });
+    if (before->name == rule.name || ++useless > kNamed) continue;
+    all.push_back("the rule " + config::in_quotes(rule.name) + " never decides: the rule " +
+                  config::in_quotes(before->name) +
+                  " comes before it and matches all of its packets");
+  }
+  if (useless > kNamed)
+    all.push_back(std::to_string(useless - kNamed) +
+                  " more rules never decide, as rules before them match all of their packets");
 }
 
 std::shared_ptr<const FunctionSettings> default_firewall() {

@@ -76,9 +76,10 @@ class FirewallView final : public FunctionView {
     const std::string& name = ids_.name_of(by.rule);
     out.names = {{"rule", name}};
     out.verdict = verdict_of(by.action);
-    out.why = fmt::format("it has no connection yet, and goes from {} to {}: {} {}s it",
-                          zone_name(fields.from), zone_name(fields.to), named(name),
-                          to_string(by.action));
+    out.why =
+        fmt::format("it has no connection yet, and goes from {} to {}: {} {}s it{}",
+                    zone_name(fields.from), zone_name(fields.to), named(name), to_string(by.action),
+                    by.limit != nullptr ? ", unless the rule's limit is reached" : "");
   }
 
   std::shared_ptr<const FirewallPlan> plan_;

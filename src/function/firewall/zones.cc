@@ -4,10 +4,19 @@
 #include <set>
 
 #include "core/burst.h"
-#include "function/firewall/flow_classes.h"
 
 namespace millrace {
 namespace {
+
+constexpr Prefix<AddressV6> kLinkLocal{{{0xfe, 0x80}}, 10};
+
+template <class A>
+bool is_link_local(const A& address) {
+  if constexpr (A::kBytes == 4)
+    return false;
+  else
+    return prefix_of(address, kLinkLocal.bits) == kLinkLocal.address;
+}
 
 /// The prefixes of each zone.
 template <class A>
@@ -67,20 +76,13 @@ ZonesFor<A>::ZonesFor(const std::vector<ZoneSpec>& specs, const HostAddresses<A>
   std::map<Prefix<A>, unsigned> routes;
   for (const auto& own : host.own) {
     routes.emplace(Prefix<A>{own.address}, kHostLink);
-    routes.emplace(Prefix<A>{prefix_of(own.address, own.bits), own.bits}, own.link);
+    if (!is_link_local(own.address))
+      routes.emplace(Prefix<A>{prefix_of(own.address, own.bits), own.bits}, own.link);
   }
   for (const A& address : broadcasts_of(host)) routes.emplace(Prefix<A>{address}, kHostLink);
   // Packets to link-local addresses are not forwarded (RFC 4291, 2.5.6): those that a port takes in
   // are for the host.
-  if constexpr (A::kBytes == 16) {
-    constexpr unsigned kLinkLocalBits = 10;
-    routes.insert_or_assign(Prefix<A>{A{{0xfe, 0x80}}, kLinkLocalBits}, kHostLink);
-    std::erase_if(routes, [](const auto& route) {
-      const auto& [prefix, link] = route;
-      return prefix.bits > kLinkLocalBits && prefix.address.bytes[0] == 0xfe &&
-             (prefix.address.bytes[1] & 0xc0) == 0x80;
-    });
-  }
+  if constexpr (A::kBytes == 16) routes.emplace(kLinkLocal, kHostLink);
   for (const A& address : host.virtual_addresses) routes.emplace(Prefix<A>{address}, kHostLink);
   for (const Route<A>& route : host.routes)
     routes.emplace(Prefix<A>{route.prefix, route.bits}, route.link);
