@@ -1,5 +1,7 @@
 #include "function/firewall/firewall.h"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "core/protocol.h"
@@ -29,12 +31,31 @@ constexpr bool is_answer(unsigned type) {
   return type == 129 || type == 161;
 }
 
+/// The types of ICMP queries (`Ipv4::message`, `Ipv6::message` in parse/ip.h), and 0 first.
+template <class K>
+constexpr std::array<std::uint8_t, 8> kQueries =
+    K::Address::kBytes == 4 ? std::array<std::uint8_t, 8>{0, 8, 13, 15, 17, 42}
+                            : std::array<std::uint8_t, 8>{0, 128, 160};
+
 /// Returns where a packet comes from, as the zones know it.
 std::uint8_t link_of(const Burst& burst, unsigned packet) {
   return (burst.of_host >> packet & 1) != 0 ? kHostLink : burst.link[packet];
 }
 
 }  // namespace
+
+template <class K>
+FirewallFor<K>::State::State(RuleId by, std::uint8_t on, std::uint16_t message, bool to_host)
+    : rule(by), link(on) {
+  const auto type = std::ranges::find(kQueries<K>, message >> 8) - kQueries<K>.begin();
+  const unsigned code = std::min(message & 0xffU, 15U);
+  bits = static_cast<std::uint8_t>(unsigned{to_host} << 7 | (type & 7) << 4 | code);
+}
+
+template <class K>
+std::uint16_t FirewallFor<K>::State::message() const {
+  return icmp_message(kQueries<K>[bits >> 4 & 7], bits & 15);
+}
 
 template <class K>
 Part FirewallFor<K>::part() const {
@@ -182,11 +203,7 @@ void FirewallFor<K>::open(const Burst& burst, Opening<K>& opening) {
   if (by.action != Action::accept) return opening.refuse(verdict_of(by.action));
   if (!has_room(by, arrives.source, burst.now, true)) return opening.refuse(Verdict::rate_limit);
   taken_ = {by, arrives.source, burst.now};
-  accept(opening, {.rule = by.rule,
-                   .link = link,
-                   .icmp_type = static_cast<std::uint8_t>(message >> 8),
-                   .icmp_code = static_cast<std::uint8_t>(message),
-                   .to_host = by.to == kHostZone});
+  accept(opening, State(by.rule, link, message, by.to == kHostZone));
   shared_.counters[by.rule].connections.add(1);
   shared_.counters[by.rule].live.add(1);
   if (!by.logs) return;
@@ -209,21 +226,20 @@ void FirewallFor<K>::resume(Opening<K>& opening) {
   const FirewallPlan& plan = *shared_.plan;
   Image was;
   if (opening.image != nullptr) std::memcpy(&was, opening.image, sizeof(was));
-  State is{.rule = 0,
-           .link = was.of_host != 0 ? kHostLink : plan.link_named(was.port),
-           .icmp_type = was.icmp_type,
-           .icmp_code = was.icmp_code,
-           .to_host = was.to_host};
+  const std::uint8_t link = was.of_host != 0 ? kHostLink : plan.link_named(was.port);
+  const std::uint16_t message = icmp_message(was.icmp_type, was.icmp_code);
+  RuleId rule = 0;
+  bool is_to_host = was.to_host != 0;
   const auto known = plan.ids.find(was.rule);
   const bool is_known = known != plan.ids.end();
   if (!is_known || plan.settings->on_reload == OnReload::recheck) {
-    const Ruling by = ruling(opening.key, opening.traversal, is.link, is.message());
+    const Ruling by = ruling(opening.key, opening.traversal, link, message);
     if (by.action != Action::accept) return opening.refuse(Verdict::denied);
-    is.rule = by.rule;
-    is.to_host = by.to == kHostZone;
+    rule = by.rule;
+    is_to_host = by.to == kHostZone;
   }
-  if (is_known) is.rule = known->second;
-  accept(opening, is);
+  if (is_known) rule = known->second;
+  accept(opening, State(rule, link, message, is_to_host));
 }
 
 template <class K>
@@ -368,10 +384,10 @@ void FirewallFor<K>::write(const K&, const std::byte* state, std::byte* image) c
   const FirewallPlan& plan = *shared_.plan;
   const Image to{.rule = is.rule < plan.names.size() ? plan.names[is.rule] : 0,
                  .port = is.link < plan.port_names.size() ? plan.port_names[is.link] : 0,
-                 .icmp_type = is.icmp_type,
+                 .icmp_type = static_cast<std::uint8_t>(is.message() >> 8),
                  .of_host = is.link == kHostLink,
-                 .to_host = is.to_host,
-                 .icmp_code = is.icmp_code};
+                 .to_host = is.is_to_host(),
+                 .icmp_code = static_cast<std::uint8_t>(is.message())};
   std::memcpy(image, &to, sizeof(to));
 }
 

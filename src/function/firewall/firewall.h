@@ -72,21 +72,25 @@ class FirewallFor final : public FunctionFor<K> {
   void guard_error(Burst& burst, unsigned packet);
 
  private:
-  /// The bytes that an entry keeps of its connection.
+  /// The bytes that an entry keeps of its connection: four, so that an IPv6 record takes 64.
   struct State {
     RuleId rule = 0;  ///< the rule that has accepted it
     /// The link on which the originator's packets arrive, `kNoLink` or `kHostLink`.
     std::uint8_t link = kNoLink;
-    std::uint8_t icmp_type = 0;  ///< type of an ICMP query; 0: no ICMP, or not known
-    std::uint8_t icmp_code = 0;
-    std::uint8_t to_host = 0;  ///< 1: the originator's packets are for the host itself
+    /// From the highest bit: | to the host 1 | ICMP type, by its place in `kQueries`, 3 | code 4 |
+    std::uint8_t bits = 0;
 
-    std::uint16_t message() const { return icmp_message(icmp_type, icmp_code); }
+    State() = default;
+    /// `message`: type and code of an ICMP query, else 0. A code above 15 is kept as 15.
+    State(RuleId by, std::uint8_t on, std::uint16_t message, bool to_host);
+    std::uint16_t message() const;
+    bool is_to_host() const { return bits >> 7 != 0; }
     /// True if that side's packets are for the host itself.
     bool goes_to_host(Side side) const {
-      return side == Side::originator ? to_host != 0 : link == kHostLink;
+      return side == Side::originator ? is_to_host() : link == kHostLink;
     }
   };
+  static_assert(sizeof(State) == 4);
   /// The image of a connection.
   struct Image {
     std::uint64_t rule = 0;  ///< hash of the rule's name
