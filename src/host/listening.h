@@ -25,7 +25,7 @@ class HostFor<A>::Listening final : public Neighbours<A>::Listener {
       std::memcpy(held.frame.data, mac.bytes.data(), mac.bytes.size());
       auto& counters = common().counters;
       (held.is_own ? counters.generated : counters.released).add(1);
-      wire_.send(held.frame);
+      wire_.release(held.frame);
     }
   }
   void failed(std::uint32_t id) override {

@@ -12,6 +12,9 @@ class Wire {
   virtual Outgoing make(unsigned bytes) = 0;
   /// Sends a frame that came from `make`, was held or is the kernel's, and takes its memory.
   virtual void send(const Outgoing& frame) = 0;
+  /// Sends a frame that was held until its next hop was known, before all packets of the present
+  /// burst: these may be later ones of the same connection.
+  virtual void release(const Outgoing& frame) { send(frame); }
   /// Frees a frame that came from `make` or was held.
   virtual void drop(Handle handle) = 0;
   /// @name Called only for links with a kernel interface

@@ -246,17 +246,25 @@ void LivePort::send(const Burst& burst, std::uint64_t forward) {
     }
   }
   Devices::free(std::span(over).first(dropped));
+  flush(released_);
   counters_.not_sent.add(hub_->devices().transmit(worker_, std::span(frames).first(sent)));
   taken_ = 0;
-  flush();
+  flush(own_);
 }
 
 void LivePort::send(const Outgoing& frame) { own_.push_back(frame); }
 
+void LivePort::release(const Outgoing& frame) { released_.push_back(frame); }
+
 void LivePort::flush() {
-  if (own_.empty()) return;
-  counters_.not_sent.add(hub_->devices().transmit(worker_, own_));
-  own_.clear();
+  flush(released_);
+  flush(own_);
+}
+
+void LivePort::flush(std::vector<Outgoing>& frames) {
+  if (frames.empty()) return;
+  counters_.not_sent.add(hub_->devices().transmit(worker_, frames));
+  frames.clear();
 }
 
 void LivePort::finish() {

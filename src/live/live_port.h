@@ -158,6 +158,7 @@ class LivePort final : public Port, private Wire, private WorkersExchange::Packe
   // --- Wire
   Outgoing make(unsigned bytes) override { return hub_->devices().make(bytes); }
   void send(const Outgoing& frame) override;
+  void release(const Outgoing& frame) override;
   void drop(Handle handle) override { Devices::free({&handle, 1}); }
   // --- WorkersExchange::Packets
   void passed_on(Handle packet) override {
@@ -177,6 +178,7 @@ class LivePort final : public Port, private Wire, private WorkersExchange::Packe
   void wait();
   void tell_others(const Burst& burst);
   void flush();
+  void flush(std::vector<Outgoing>& frames);
 
   LiveHub* hub_;
   unsigned worker_;
@@ -195,7 +197,8 @@ class LivePort final : public Port, private Wire, private WorkersExchange::Packe
   unsigned backlog_ = kGoesOn;  // polls until the port has paused; `kGoesOn`: it does not pause
   std::array<Outgoing, Burst::kMax> out_;
   std::uint64_t taken_ = 0;
-  std::vector<Outgoing> own_;  // frames that the host sends
+  std::vector<Outgoing> released_;  // frames that waited, to be sent before the burst's
+  std::vector<Outgoing> own_;       // frames that the host sends, behind the burst's
   Tracer* tracer_ = nullptr;
   LivePortCounters counters_;
   WorkersExchange exchange_;
