@@ -98,6 +98,9 @@ struct Located {
   bool given = false;
 };
 
+/// A text and its line.
+using Text = Located<std::string>;
+
 inline std::string in_quotes(std::string_view text) {
   std::string result = "\"";
   return result.append(text).append("\"");
@@ -234,6 +237,35 @@ inline std::string lower(std::string text) {
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   }
   return text;
+}
+
+/// Reads one text or a list of texts; numbers count as texts.
+inline std::vector<Text> read_texts(const Context& context, const toml::node& node) {
+  std::vector<Text> all;
+  const auto add = [&](const toml::node& one) {
+    if (const auto* text = one.as_string()) {
+      all.push_back({text->get(), one.source().begin.line, true});
+    } else if (const auto* number = one.as_integer()) {
+      all.push_back({std::to_string(number->get()), one.source().begin.line, true});
+    } else {
+      context.problem(one, kind_of(one) + ": give a string, or a list of strings");
+    }
+  };
+  const toml::array* const list = node.as_array();
+  if (list == nullptr) {
+    add(node);
+    return all;
+  }
+  for (const toml::node& one : *list) add(one);
+  if (list->empty()) context.problem(node, "is empty: name at least one, or leave the key out");
+  return all;
+}
+
+template <class T>
+auto texts(std::vector<Text> T::* member) {
+  return [member](const Context& context, const toml::node& node, T& out) {
+    out.*member = read_texts(context, node);
+  };
 }
 
 /// Reads one of the names in `values`, in upper or lower case.

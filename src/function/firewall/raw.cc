@@ -8,35 +8,6 @@ using namespace config;
 
 namespace {
 
-/// Reads one text or a list of texts; numbers count as texts.
-std::vector<Text> read_texts(const Context& context, const toml::node& node) {
-  std::vector<Text> all;
-  const auto add = [&](const toml::node& one) {
-    if (const auto* text = one.as_string()) {
-      all.push_back({text->get(), one.source().begin.line, true});
-    } else if (const auto* number = one.as_integer()) {
-      all.push_back({std::to_string(number->get()), one.source().begin.line, true});
-    } else {
-      context.problem(one, kind_of(one) + ": give a string, or a list of strings");
-    }
-  };
-  const toml::array* const list = node.as_array();
-  if (list == nullptr) {
-    add(node);
-    return all;
-  }
-  for (const toml::node& one : *list) add(one);
-  if (list->empty()) context.problem(node, "is empty: name at least one, or leave the key out");
-  return all;
-}
-
-template <class T>
-auto texts(std::vector<Text> T::* member) {
-  return [member](const Context& context, const toml::node& node, T& out) {
-    out.*member = read_texts(context, node);
-  };
-}
-
 void read_sets(const Context& context, const toml::node& node, RawFirewall& out) {
   const toml::table* const table = node.as_table();
   if (table == nullptr) return context.problem(node, kind_of(node) + ": give a table");

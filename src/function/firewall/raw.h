@@ -12,8 +12,7 @@
 
 namespace millrace {
 
-/// A text and its line.
-using Text = config::Located<std::string>;
+using config::Text;
 
 struct RawZone {
   std::uint32_t line = 0;
