@@ -52,7 +52,8 @@ std::vector<Part> ChainFor<K>::parts() const {
   return all;
 }
 
-/// Steers each key like the first function that names an end of it.
+/// Steers each key by the owner that a function names, else like the first function that names an
+/// end of it.
 template <class K>
 Steered ChainFor<K>::steer(std::span<const K> keys) const {
   Steered steered;
@@ -61,6 +62,9 @@ Steered ChainFor<K>::steer(std::span<const K> keys) const {
     const Steered one = link.function->steer(keys);
     steered.by_source |= one.by_source & open;
     steered.by_destination |= one.by_destination & open;
+    for_each_bit(one.by_owner & ~steered.by_owner,
+                 [&](unsigned i) { steered.owner[i] = one.owner[i]; });
+    steered.by_owner |= one.by_owner;
   }
   return steered;
 }

@@ -213,8 +213,9 @@ std::uint64_t HostFor<A>::errors_for_kernel(Burst& burst, const Steering& steeri
 /// virtual address: such a packet is a reply to a health check of the kernel, not to a client.
 template <class A>
 bool HostFor<A>::belongs_to_service(const Key<A>& key, const Steering& steering) const {
-  return tables_->served.find(key.destination) != nullptr &&
-         steering.steer({&key, 1}).is_by_source(0);
+  if (tables_->served.find(key.destination) == nullptr) return false;
+  const Steered steered = steering.steer({&key, 1});
+  return steered.is_by_source(0) || steered.is_by_owner(0);
 }
 
 template <class A>

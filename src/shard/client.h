@@ -19,10 +19,13 @@ struct ClientEnd {
 };
 
 /// Returns the client's end of a connection, by `key`, the i-th of the keys that `steered` is
-/// about. If `steered` names no end for the key, returns the lesser end, which is the same in both
-/// directions.
+/// about; or its owner, without a port. If `steered` names no end for the key, returns the lesser
+/// end, which is the same in both directions.
 template <class A>
 ClientEnd<A> client_of(const Steered& steered, unsigned i, const Key<A>& key) {
+  if constexpr (A::kBytes == 4) {
+    if (steered.is_by_owner(i)) return {steered.owner[i]};
+  }
   const ClientEnd<A> source{key.source, key.source_port};
   const ClientEnd<A> destination{key.destination, key.destination_port};
   if (steered.is_by_source(i)) return source;

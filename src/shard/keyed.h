@@ -30,7 +30,8 @@ class KeyedSpread final : public Spread {
       K end;
       end.source = client.address;
       end.source_port = client.port;
-      end.protocol = keys[i].protocol;
+      // An owner's connections of all protocols have one worker.
+      if (!steered.is_by_owner(i)) end.protocol = keys[i].protocol;
       end.zone = keys[i].zone;
       hashes[i] = static_cast<std::uint32_t>(hasher_(end));
     }

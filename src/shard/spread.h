@@ -23,8 +23,8 @@ class Spread {
  public:
   virtual ~Spread() = default;
   /// Sets `hashes[i]` to the hash of `keys[i]`. The client's end of a key is its source or its
-  /// destination as `steered` says; if `steered` says neither, the lesser of the two ends
-  /// (client.h). The spans must have equal length, 64 at most.
+  /// destination or its owner as `steered` says; if `steered` says nothing, the lesser of the two
+  /// ends (client.h). The spans must have equal length, 64 at most.
   virtual void hash(const Steered& steered, std::span<const KeyV4> keys,
                     std::span<std::uint32_t> hashes) const = 0;
   virtual void hash(const Steered& steered, std::span<const KeyV6> keys,
