@@ -70,6 +70,7 @@ Keys<TimeoutSeconds> timeout_keys() {
                       One one{out.of[i]};
                       read(context, node, one);
                       out.of[i] = one.seconds;
+                      out.given |= std::uint64_t{1} << i;
                     }});
   }
   keys.push_back({"sctp", [](const Context& context, const toml::node& node, TimeoutSeconds&) {
@@ -259,6 +260,10 @@ Result<Config> parse_config(std::string_view text, std::string_view name,
   config::read_live(problems, raw.ports, raw.routes, raw.config.live);
   if (raw.config.uses_few_workers) raw.config.spread.level = true;
   raw.config.function = chained(chain.finish(problems, surroundings(raw.config)));
+  if (raw.config.function != nullptr) {
+    for (const FunctionTimeout& timeout : raw.config.function->facts().timeouts)
+      raw.config.ageing.timeout_s.raise(timeout.name, timeout.seconds);
+  }
   const std::string_view wrong = raw.config.function->facts().counts_nothing;
   if (raw.limits_line != 0 && !wrong.empty()) problems.add(raw.limits_line, "limits", wrong);
   if (!problems.none()) return std::unexpected(problems.error());

@@ -3,6 +3,7 @@
 // docs/configuration.md explains their values.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -66,6 +67,7 @@ inline constexpr std::array kTimeoutSettings = [] {
 /// Timeouts in seconds, in the order of `kTimeoutSettings`.
 struct TimeoutSeconds {
   std::array<std::uint32_t, kTimeoutSettings.size()> of;
+  std::uint64_t given = 0;  ///< timeouts that the file gives, a bit each
 
   constexpr TimeoutSeconds() : of() {
     for (std::size_t i = 0; i < of.size(); ++i) of[i] = kTimeoutSettings[i].seconds;
@@ -78,6 +80,13 @@ struct TimeoutSeconds {
       }
     }
     return all;
+  }
+  /// Raises a timeout that the file does not give.
+  void raise(std::string_view name, std::uint32_t seconds) {
+    for (std::size_t i = 0; i < of.size(); ++i) {
+      if (kTimeoutSettings[i].name == name && (given >> i & 1) == 0)
+        of[i] = std::max(of[i], seconds);
+    }
   }
   /// Returns the longest timeout, in seconds, of the protocols other than TCP, in which any packet
   /// may be a connection's first one.

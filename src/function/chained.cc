@@ -37,6 +37,7 @@ class ChainSettings final : public FunctionSettings {
       if (all.drops_unmatched.empty()) all.drops_unmatched = of.drops_unmatched;
       all.has_replies |= of.has_replies;
       all.guards_host |= of.guards_host;
+      std::ranges::move(of.timeouts, std::back_inserter(all.timeouts));
     }
     return all;
   }

@@ -52,6 +52,12 @@ struct FunctionRun {
   const Json* offered = nullptr;
 };
 
+/// A timeout of a connection (docs/configuration.md) that has a function's own default.
+struct FunctionTimeout {
+  std::string_view name;
+  std::uint32_t seconds = 0;
+};
+
 /// Facts about settings that other parts of the program report or check.
 struct FunctionFacts {
   struct Count {
@@ -67,6 +73,8 @@ struct FunctionFacts {
   std::string_view drops_unmatched;
   bool has_replies = false;  ///< true: the function rewrites some replies
   bool guards_host = false;  ///< `Function::guards_host`
+  /// Timeouts that are as long as this at least, unless the file gives them.
+  std::vector<FunctionTimeout> timeouts;
 };
 
 class FunctionSettings {
