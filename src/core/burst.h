@@ -86,8 +86,13 @@ struct Lane {
   std::array<K, kBurstMax> target;
   std::array<Hash, kBurstMax> hash;
   std::array<ConnId, kBurstMax> connection;
-  /// If packets are checked: the tick of the entry's latest packet when it was looked up.
+  /// If packets are checked, or some are idle: the tick of the entry's latest packet when it was
+  /// looked up.
   std::array<Tick, kBurstMax> seen;
+  /// Packets, bits by place in the lane, that a function does not count as activity: their entry's
+  /// idle time goes on. `begin_serving` clears them; only a function with `has_idle_packets` may
+  /// set them.
+  std::uint64_t idle = 0;
   Stragglers stragglers;
 
   enum Changed : std::uint8_t {

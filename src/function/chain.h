@@ -32,6 +32,10 @@ class ChainFor final : public FunctionFor<K> {
 
   Part part() const override { return part_; }
   std::vector<Part> parts() const override;
+  bool has_idle_packets() const override {
+    return std::ranges::any_of(links_,
+                               [](const Link& link) { return link.function->has_idle_packets(); });
+  }
   Steered steer(std::span<const K> keys) const override;
   std::uint64_t screen(Burst& burst, Lane<K>& lane, std::uint64_t unknown) override;
   void open(const Burst& burst, Opening<K>& opening) override;

@@ -188,6 +188,9 @@ class FunctionFor {
   /// says their `Traversal`. Such a function rewrites nothing.
   virtual bool judges() const { return false; }
 
+  /// True: `serve` may mark packets as idle (`Lane::idle`).
+  virtual bool has_idle_packets() const { return false; }
+
   /// Returns for each of these packets' keys, at most 64, which end of the packet's
   /// connection is hashed to choose the worker: if the function rewrites one end, the other one. By
   /// default neither: nothing is rewritten.

@@ -237,6 +237,7 @@ class Family {
         capacity_(capacity),
         expires_(config.ageing != NoAgeing::kName),
         checks_(function.checks_packets()),
+        has_idle_packets_(function.family<K>().has_idle_packets()),
         sources_(config.sources),
         function_(&function.family<K>()),
         counters_(&counters) {
@@ -320,10 +321,21 @@ class Family {
   void serve(Burst& burst, const States<K>& states) {
     begin_serving<K>(burst);
     function_->serve(burst, burst.lane<K>().all(), states);
+    if (has_idle_packets_) restore_idle_time(burst);
     rewrite<K>(burst);
     if (burst.quoted<K>().size != 0) [[unlikely]]
       send_errors_on(burst, *function_,
                      [this](Side side, const K& key, ConnId id) { return target(side, key, id); });
+  }
+
+  /// Lets the idle time of entries go on whose packets do not count as activity.
+  void restore_idle_time(Burst& burst) {
+    const Lane<K>& lane = burst.lane<K>();
+    for_each_bit(lane.idle, [&](unsigned i) {
+      const ConnId id = lane.connection[i];
+      if (id != ConnId::none)
+        see_instead(tracker_->originators().header(id), burst.now, lane.seen[i]);
+    });
   }
 
   using Target = typename FunctionFor<K>::Target;
@@ -433,9 +445,10 @@ class Family {
     const auto keys = lane.keys().subspan(from, count);
     const auto hashes = lane.hashes().subspan(from, count);
     const auto ids = lane.connections().subspan(from, count);
-    return checks_ ? tracker_->find_to_check(keys, hashes, now, ids,
-                                             lane.seen_before().subspan(from, count), stragglers)
-                   : tracker_->find(keys, hashes, now, ids, stragglers);
+    return checks_ || has_idle_packets_
+               ? tracker_->find_to_check(keys, hashes, now, ids,
+                                         lane.seen_before().subspan(from, count), stragglers)
+               : tracker_->find(keys, hashes, now, ids, stragglers);
   }
   /// Looks the lane's packet `i` up once more, as its connection may have been opened since. True
   /// if the packet now has a connection.
@@ -462,6 +475,7 @@ class Family {
   std::size_t capacity_;
   bool expires_;  // false: idle connections stay
   bool checks_;
+  bool has_idle_packets_;
   std::shared_ptr<SourceCounts> sources_;  // null: sources have no limit
   FunctionFor<K>* function_;
   WorkerCounters* counters_;

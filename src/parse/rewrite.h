@@ -141,6 +141,7 @@ void clamp_mss(Burst& burst);
 template <class K>
 void begin_serving(Burst& burst) {
   burst.lane<K>().changed.fill(0);
+  burst.lane<K>().idle = 0;
 }
 /// Writes the changes that functions asked for into the family's packets.
 template <class K>
