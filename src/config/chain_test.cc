@@ -117,8 +117,9 @@ TEST_P(ChainErrors, SayWhatIsWrongAndWhatWouldBeRight) {
 INSTANTIATE_TEST_SUITE_P(
     Names, ChainErrors,
     testing::Values(
-        WrongNames{"function = \"nat\"", "f.toml:1: function: \"nat\" is not known: give KINDS"},
-        WrongNames{"function = [\"nat\", \"balance\"]",
+        WrongNames{"function = \"nat64\"",
+                   "f.toml:1: function: \"nat64\" is not known: give KINDS"},
+        WrongNames{"function = [\"nat64\", \"balance\"]",
                    "f.toml:1: function: is an array: give one function, or a list of them as "
                    "chain"},
         WrongNames{"function = \"blance\"",
@@ -129,8 +130,8 @@ INSTANTIATE_TEST_SUITE_P(
                    "f.toml:1: chain: is empty: give a list of functions, as [\"balance\"]"},
         WrongNames{"chain = [\"balance\", \"blance\"]",
                    "f.toml:1: chain: \"blance\" is not known: give KINDS"},
-        WrongNames{"chain = [\"nat\", \"balance\"]",
-                   "f.toml:1: chain: \"nat\" is not known: give KINDS"},
+        WrongNames{"chain = [\"nat64\", \"balance\"]",
+                   "f.toml:1: chain: \"nat64\" is not known: give KINDS"},
         WrongNames{"chain = [\"balance\", 1]", "f.toml:1: chain: is an integer: give KINDS"},
         WrongNames{"chain = [\"balance\", \"balance\"]",
                    "f.toml:1: chain: \"balance\" is there more than once: name it once"},

@@ -57,6 +57,9 @@ enum class Verdict : std::uint8_t {
   source_limit,     ///< its source has as many connections as a source may have
   rate_limit,       ///< its rule lets no more connections begin at present
   service_limit,    ///< its service has as many connections as it may have
+  customer_limit,   ///< its customer has as many sessions as he may have
+  no_mapping,       ///< to a public address of NAT, but to no mapping that takes it
+  no_port,          ///< no public port is free for it
   hop_limit,        ///< its TTL or hop limit is used up
   /// The host has no route to its destination, or the next hop that a function chose is on no link.
   no_route,
@@ -136,6 +139,9 @@ inline constexpr std::array kVerdictKinds{
     VerdictKind{Verdict::source_limit, "source_limit", Outcome::limited},
     VerdictKind{Verdict::rate_limit, "rate_limit", Outcome::limited},
     VerdictKind{Verdict::service_limit, "service_limit", Outcome::limited},
+    VerdictKind{Verdict::customer_limit, "customer_limit", Outcome::limited},
+    VerdictKind{Verdict::no_mapping, "no_mapping", Outcome::dropped},
+    VerdictKind{Verdict::no_port, "no_port", Outcome::dropped},
     VerdictKind{Verdict::hop_limit, "hop_limit", Outcome::dropped},
     VerdictKind{Verdict::no_route, "no_route", Outcome::dropped},
     VerdictKind{Verdict::too_big, "too_big", Outcome::dropped},

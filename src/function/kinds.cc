@@ -5,6 +5,7 @@
 #include "function/balance/kind.h"
 #include "function/firewall/kind.h"
 #include "function/forward/kind.h"
+#include "function/nat/kind.h"
 
 namespace millrace {
 
@@ -13,6 +14,7 @@ std::span<const FunctionKind* const> kinds() {
       &balance_kind(),
       &forward_kind(),
       &firewall_kind(),
+      &nat_kind(),
   };
   return all;
 }

@@ -1,0 +1,45 @@
+// The NAT of all workers: settings, statistics, commands. function/deployment.h says which thread
+// may call.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "function/deployment.h"
+#include "function/nat/nat.h"
+#include "function/nat/port_blocks.h"
+#include "function/nat/settings.h"
+
+namespace millrace {
+
+class NatDeployment final : public FunctionDeployment {
+ public:
+  /// Implements `FunctionKind::deploy`.
+  static Result<std::unique_ptr<FunctionDeployment>> create(
+      std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run);
+
+  Function& make(unsigned worker) override;
+  Result<Review> update(std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run,
+                        const OnEachWorker& on_each) override;
+  std::shared_ptr<const FunctionView> view() const override;
+  Json statistics() const override;
+  std::string table() const override;
+  CommandResult<CommandDone> command(std::string_view path, Parameters given,
+                                     const OnEachWorker& on_each) override;
+
+ private:
+  NatDeployment(std::shared_ptr<const NatSettings> settings, std::shared_ptr<PortBlocks> blocks,
+                unsigned workers)
+      : settings_(std::move(settings)), blocks_(std::move(blocks)), all_(workers) {}
+
+  Json pools() const;
+  CommandResult<Json> customer(Parameters given) const;
+
+  std::shared_ptr<const NatSettings> settings_;
+  std::shared_ptr<PortBlocks> blocks_;
+  std::vector<std::unique_ptr<Nat>> all_;  // by worker
+};
+
+}  // namespace millrace

@@ -1,0 +1,356 @@
+#include "function/nat/nat.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
+
+#include "core/protocol.h"
+#include "core/signal.h"
+
+namespace millrace {
+namespace {
+
+constexpr std::uint8_t kSource = Lane<KeyV4>::kSource;
+constexpr std::uint8_t kDestination = Lane<KeyV4>::kDestination;
+constexpr std::uint8_t kIdentifier = Lane<KeyV4>::kIdentifier;
+
+EndpointV4 source_of(const KeyV4& key) { return {key.source, key.source_port}; }
+EndpointV4 destination_of(const KeyV4& key) { return {key.destination, key.destination_port}; }
+
+/// Returns the remote end of an originator's mapping. An ICMP query has no remote port.
+EndpointV4 remote_of(const KeyV4& key) {
+  return {key.destination, key.protocol == kProtocolIcmp ? std::uint16_t{0} : key.destination_port};
+}
+
+/// Returns how packets with that key leave. An ICMP query has its identifier in place of both
+/// ports.
+template <class Ends>
+KeyV4 leaving(KeyV4 key, const Ends& ends) {
+  if ((ends.changed & kSource) != 0) {
+    key.source = ends.source;
+    key.source_port = ends.source_port;
+  }
+  if ((ends.changed & kDestination) != 0) {
+    key.destination = ends.destination;
+    key.destination_port = ends.destination_port;
+  }
+  if ((ends.changed & kIdentifier) != 0) {
+    key.source_port = key.destination_port =
+        (ends.changed & kSource) != 0 ? ends.source_port : ends.destination_port;
+  }
+  return key;
+}
+
+}  // namespace
+
+Part NatV4::part() const {
+  return {.name = "nat",
+          .originator_bytes = sizeof(State),
+          .reply_bytes = sizeof(Ends),
+          .alignment = alignof(State),
+          .image_bytes = sizeof(Image)};
+}
+
+// --- which worker
+
+/// Returns the customer at an end: inside, or behind a public port. A public port that nobody has
+/// counts as its address's, unless it is the host's own.
+std::optional<AddressV4> NatV4::customer_of(const EndpointV4& end) const {
+  if (settings_->rule_of(end.address) != nullptr) return end.address;
+  if (!blocks_->has(end.address)) return std::nullopt;
+  const auto customer = blocks_->customer_at(end);
+  if (customer || std::ranges::binary_search(settings_->own, end.address)) return customer;
+  return end.address;
+}
+
+/// Steers by the customer, so that all his sessions have one worker; a session of two customers,
+/// by the one with the lesser address.
+Steered NatV4::steer(std::span<const KeyV4> keys) const {
+  Steered steered;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const auto source = customer_of(source_of(keys[i]));
+    const auto destination = customer_of(destination_of(keys[i]));
+    if (!source && !destination) continue;
+    steered.by_owner |= std::uint64_t{1} << i;
+    steered.owner[i] = source && destination ? std::min(*source, *destination)
+                       : source              ? *source
+                                             : *destination;
+  }
+  return steered;
+}
+
+// --- screen
+
+std::uint64_t NatV4::screen(Burst& burst, Lane<KeyV4>& lane, std::uint64_t unknown) {
+  now_ = burst.now;
+  std::uint64_t begin = 0;
+  for_each_bit(unknown, [&](unsigned i) {
+    const KeyV4& key = lane.key[i];
+    Verdict& verdict = burst.verdict[lane.packet[i]];
+    const bool is_in = blocks_->has(key.destination);
+    const bool is_out = settings_->rule_for(key.source, key.destination) != nullptr;
+    if (!is_in && !is_out) {
+      verdict = Verdict::no_service;
+      return;
+    }
+    const bool begins = begins_strictly(burst.signal[lane.packet[i]]);
+    if (is_in) {
+      const auto inside = begins ? blocks_->enter({.outside = destination_of(key),
+                                                   .remote = source_of(key),
+                                                   .protocol = key.protocol,
+                                                   .now = burst.now},
+                                                  false)
+                                 : std::unexpected(Verdict::no_mapping);
+      if (!inside) {
+        const bool is_own = std::ranges::binary_search(settings_->own, key.destination);
+        verdict = is_own ? Verdict::no_service : inside.error();
+        return;
+      }
+    } else if (!begins) {
+      verdict = Verdict::no_connection;
+      return;
+    }
+    begin |= std::uint64_t{1} << i;
+  });
+  return begin;
+}
+
+// --- open
+
+/// Gives the originator a public end, and finds the inside endpoint of the public end that it sends
+/// to: one of both, or both (hairpinning, RFC 4787, REQ-9).
+void NatV4::open(const Burst& burst, Opening<KeyV4>& opening) {
+  release_resumed();
+  if (opening.is_resumed) return resume(opening);
+  now_ = burst.now;
+  const KeyV4& key = opening.key;
+  const NatRule* const rule = settings_->rule_for(key.source, key.destination);
+  const bool is_in = blocks_->has(key.destination);
+  if (rule == nullptr && !is_in) return pass_over(opening);
+  const bool is_query = key.protocol == kProtocolIcmp;
+  // One identifier cannot be that of both customers.
+  if (rule != nullptr && is_in && is_query) return opening.refuse(Verdict::no_mapping);
+  State state{
+      .ends = {}, .source = {}, .destination = {}, .remote = key.destination, .sender = key.source};
+  state.ends.protocol = key.protocol;
+  if (opening.attempt > 0) {
+    std::memcpy(&state, opening.state, sizeof(state));
+    if (!state.source.is_there() || !settings_->pools[rule->pool].shares_ports())
+      return opening.refuse(Verdict::reply_collision);
+    const auto taken = take(opening, *rule);
+    if (!taken) return opening.refuse(Verdict::reply_collision);
+    blocks_->release(state.source, key.protocol, state.remote, now_);
+    state.source = taken->ref;
+    state.ends.source_port = taken->outside.port;
+    return accept(opening, state);
+  }
+  if (is_in) {
+    const auto inside = blocks_->enter({.outside = destination_of(key),
+                                        .remote = source_of(key),
+                                        .protocol = key.protocol,
+                                        .now = now_},
+                                       true);
+    if (!inside) return opening.refuse(inside.error());
+    state.destination = inside->ref;
+    state.ends.destination = inside->inside.address;
+    state.ends.destination_port = inside->inside.port;
+    state.ends.changed |= kDestination;
+  }
+  if (rule != nullptr) {
+    const auto taken = take(opening, *rule);
+    if (!taken) {
+      release(state);
+      return opening.refuse(taken.error());
+    }
+    state.source = taken->ref;
+    state.ends.source = taken->outside.address;
+    state.ends.source_port = taken->outside.port;
+    state.ends.changed |= kSource;
+  }
+  if (is_query) state.ends.changed |= kIdentifier;
+  auto& opened = rule != nullptr ? counters_.sessions : counters_.from_outside;
+  opened.add(1);
+  counters_.live.add(1);
+  accept(opening, state);
+}
+
+auto NatV4::take(const Opening<KeyV4>& opening, const NatRule& rule)
+    -> std::expected<PortBlocks::Taken, Verdict> {
+  return blocks_->take({.inside = source_of(opening.key),
+                        .remote = remote_of(opening.key),
+                        .protocol = opening.key.protocol,
+                        .pool = rule.pool,
+                        .now = now_,
+                        .attempt = opening.attempt});
+}
+
+void NatV4::accept(Opening<KeyV4>& opening, const State& state) {
+  const KeyV4 leaves = leaving(opening.key, state.ends);
+  Ends reply{.source = opening.key.destination,
+             .destination = opening.key.source,
+             .source_port = opening.key.destination_port,
+             .destination_port = opening.key.source_port,
+             .changed = 0,
+             .protocol = opening.key.protocol};
+  if ((state.ends.changed & kSource) != 0) reply.changed |= kDestination;
+  if ((state.ends.changed & kDestination) != 0) reply.changed |= kSource;
+  reply.changed |= state.ends.changed & kIdentifier;
+  std::memcpy(opening.state, &state, sizeof(state));
+  std::memcpy(opening.reply_state, &reply, sizeof(reply));
+  opening.accept_two_way(reversed(leaves));
+}
+
+/// Leaves a connection that is not translated to the other functions of a chain.
+void NatV4::pass_over(Opening<KeyV4>& opening) {
+  opening.decision = Opening<KeyV4>::Decision::unconcerned;
+  opening.refusal = Verdict::no_service;
+  const State none{};
+  std::memcpy(opening.state, &none, sizeof(none));
+  std::memcpy(opening.reply_state, &none.ends, sizeof(none.ends));
+}
+
+// --- the life of a session
+
+void NatV4::release(const State& state) {
+  const std::uint8_t protocol = state.ends.protocol;
+  if (state.source.is_there()) blocks_->release(state.source, protocol, state.remote, now_);
+  if (state.destination.is_there())
+    blocks_->release(state.destination, protocol, state.sender, now_);
+}
+
+void NatV4::release_resumed() {
+  if (resumed_) release(*resumed_);
+  resumed_.reset();
+}
+
+Verdict NatV4::event(Event event, const std::byte* at, bool) {
+  State state;
+  std::memcpy(&state, at, sizeof(state));
+  if (state.ends.changed == 0) return Verdict::tracked;
+  switch (event) {
+    case Event::abandoned:
+      (state.source.is_there() ? counters_.sessions : counters_.from_outside).subtract(1);
+      [[fallthrough]];
+    case Event::closed:
+      release(state);
+      counters_.live.subtract(1);
+      break;
+    case Event::adopted:
+      resumed_.reset();
+      counters_.live.add(1);
+      break;
+    case Event::proved:
+    case Event::unproved:
+      break;
+  }
+  return Verdict::tracked;
+}
+
+// --- serve
+
+void NatV4::serve(Burst& burst, std::uint64_t places, const States<KeyV4>& states) {
+  now_ = burst.now;
+  Lane<KeyV4>& lane = burst.lane<KeyV4>();
+  std::uint64_t out = 0;
+  std::uint64_t in = 0;
+  for_each_bit(places, [&](unsigned i) {
+    Verdict& verdict = burst.verdict[lane.packet[i]];
+    if (lane.connection[i] == ConnId::none) [[unlikely]] {
+      // Nothing that is to be translated may leave without being so.
+      const KeyV4& key = lane.key[i];
+      const bool is_concerned = blocks_->has(key.destination) ||
+                                settings_->rule_for(key.source, key.destination) != nullptr;
+      if (is_concerned && is_served(verdict)) verdict = Verdict::no_connection;
+      if (verdict == Verdict::tracked) verdict = Verdict::no_service;
+      return;
+    }
+    Ends ends;
+    std::memcpy(&ends, states[lane.connection[i]], sizeof(ends));
+    if ((ends.changed & kSource) != 0) lane.set_source(i, ends.source, ends.source_port);
+    if ((ends.changed & kDestination) != 0)
+      lane.set_destination(i, ends.destination, ends.destination_port);
+    if ((ends.changed & kIdentifier) != 0)
+      lane.set_identifier(i,
+                          (ends.changed & kSource) != 0 ? ends.source_port : ends.destination_port);
+    const bool is_from_outside = (ends.changed & (kSource | kDestination)) == kDestination;
+    lane.idle |= std::uint64_t{is_from_outside} << i;
+    out += (ends.changed & kSource) != 0;
+    in += (ends.changed & kDestination) != 0;
+    verdict = Verdict::tracked;
+  });
+  counters_.out_packets.add(out);
+  counters_.in_packets.add(in);
+}
+
+// --- another worker, another process
+
+void NatV4::write(const KeyV4&, const std::byte* at, std::byte* image) const {
+  State state;
+  std::memcpy(&state, at, sizeof(state));
+  const Ends& ends = state.ends;
+  Image to;
+  if (ends.changed != 0) {
+    to = {ends.source, ends.destination, ends.source_port, ends.destination_port, ends.changed};
+    if (state.destination.is_there()) {
+      const MappedEnds mapped = blocks_->ends_at(state.destination, ends.protocol);
+      to.mapped = mapped.remote;
+      to.mapped_port = mapped.remote_port;
+    }
+  }
+  std::memcpy(image, &to, sizeof(to));
+}
+
+/// Accepts a session that goes on here with the public end that it had, if that is free. Without
+/// its image nobody knows that end.
+void NatV4::resume(Opening<KeyV4>& opening) {
+  const KeyV4& key = opening.key;
+  Image was;
+  if (opening.image != nullptr) std::memcpy(&was, opening.image, sizeof(was));
+  const NatRule* const rule = settings_->rule_for(key.source, key.destination);
+  if (was.changed == 0) {
+    if (rule != nullptr || blocks_->has(key.destination))
+      return opening.refuse(Verdict::no_mapping);
+    return pass_over(opening);
+  }
+  State state{.ends = {.source = was.source,
+                       .destination = was.destination,
+                       .source_port = was.source_port,
+                       .destination_port = was.destination_port,
+                       .changed = was.changed,
+                       .protocol = key.protocol},
+              .source = {},
+              .destination = {},
+              .remote = key.destination,
+              .sender = key.source};
+  const auto take_again = [&](const NatRule* by, const EndpointV4& inside, const EndpointV4& remote,
+                              const EndpointV4& outside, PortRef& ref) {
+    if (by == nullptr) return false;
+    const PortBlocks::Wanted wanted{.inside = inside,
+                                    .remote = remote,
+                                    .protocol = key.protocol,
+                                    .pool = by->pool,
+                                    .now = now_};
+    const bool is_sent_to = &ref == &state.destination;
+    const MappedEnds sent_to{inside.address, was.mapped, inside.port, was.mapped_port};
+    const auto taken =
+        blocks_->take_again(wanted, outside, is_sent_to ? sent_to : blocks_->ends_of(wanted));
+    if (taken) ref = taken->ref;
+    return taken.has_value();
+  };
+  bool ok = true;
+  if ((was.changed & kDestination) != 0)
+    ok = take_again(settings_->rule_of(was.destination), {was.destination, was.destination_port},
+                    source_of(key), destination_of(key), state.destination);
+  if (ok && (was.changed & kSource) != 0)
+    ok = take_again(settings_->rule_of(key.source), source_of(key), remote_of(key),
+                    {was.source, was.source_port}, state.source);
+  if (!ok) {
+    release(state);
+    return opening.refuse(Verdict::no_port);
+  }
+  resumed_ = state;
+  accept(opening, state);
+}
+
+}  // namespace millrace

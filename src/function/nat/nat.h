@@ -1,0 +1,138 @@
+// A worker's NAT (RFC 4787, RFC 5382, RFC 5508): gives sessions from inside a public end, and
+// rewrites their packets. Addresses of pools are never forwarded: a packet to one that no session
+// and no mapping takes is dropped, unless the address is also the host's own.
+//
+// A session is a connection with two entries. Packets of IPv6 pass untranslated.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "core/counter.h"
+#include "function/function.h"
+#include "function/nat/port_blocks.h"
+#include "function/nat/settings.h"
+
+namespace millrace {
+
+/// Counters of one worker.
+struct NatCounters {
+  Counter sessions;      ///< opened from inside
+  Counter from_outside;  ///< opened from outside, to a mapping
+  Counter live;          ///< may wrap around, as sessions may end at another worker
+  Counter out_packets;   ///< with a public source
+  Counter in_packets;    ///< to a public destination
+};
+
+/// The IPv4 part.
+class NatV4 final : public FunctionFor<KeyV4> {
+ public:
+  NatV4(std::shared_ptr<const NatSettings> settings, std::shared_ptr<PortBlocks> blocks)
+      : settings_(std::move(settings)), blocks_(std::move(blocks)) {}
+
+  Part part() const override;
+  /// A session lives by what customers send (RFC 4787, REQ-6): an inbound flood keeps none alive.
+  bool has_idle_packets() const override { return true; }
+  Steered steer(std::span<const KeyV4> keys) const override;
+  std::uint64_t screen(Burst& burst, Lane<KeyV4>& lane, std::uint64_t unknown) override;
+  void open(const Burst& burst, Opening<KeyV4>& opening) override;
+  Verdict event(Event event, const std::byte* state, bool is_proved) override;
+  void serve(Burst& burst, std::uint64_t places, const States<KeyV4>& states) override;
+  void write(const KeyV4& key, const std::byte* state, std::byte* image) const override;
+
+  void take_on(std::shared_ptr<const NatSettings>& settings) { settings_.swap(settings); }
+  const NatCounters& counters() const { return counters_; }
+
+ private:
+  /// How the packets of one side leave, in the entry of that side.
+  struct Ends {
+    AddressV4 source, destination;
+    std::uint16_t source_port = 0, destination_port = 0;
+    std::uint8_t changed = 0;  ///< bits of `Lane::Changed`; 0: the session is not translated
+    std::uint8_t protocol = 0;
+  };
+  /// The originator's entry.
+  struct State {
+    Ends ends;
+    PortRef source;       ///< the originator's public port
+    PortRef destination;  ///< the public port that the originator sends to
+    AddressV4 remote;     ///< the originator's destination: the remote end of its mapping
+    AddressV4 sender;     ///< the originator: the remote end of the mapping that it sends to
+  };
+  static_assert(sizeof(State) == 34 && alignof(State) == 2);  // so that a record has 64 bytes
+  /// The image of a session; all 0 if it is not translated.
+  struct Image {
+    AddressV4 source, destination;
+    std::uint16_t source_port = 0, destination_port = 0;
+    std::uint8_t changed = 0;
+    std::uint8_t unused = 0;
+    /// The remote end of the mapping that the originator sends to, as far as it depends on one.
+    std::uint16_t mapped_port = 0;
+    AddressV4 mapped;
+  };
+  static_assert(sizeof(Image) == 20);
+
+  std::optional<AddressV4> customer_of(const EndpointV4& end) const;
+  void accept(Opening<KeyV4>& opening, const State& state);
+  void pass_over(Opening<KeyV4>& opening);
+  void resume(Opening<KeyV4>& opening);
+  void release(const State& state);
+  void release_resumed();
+  std::expected<PortBlocks::Taken, Verdict> take(const Opening<KeyV4>& opening,
+                                                 const NatRule& rule);
+
+  std::shared_ptr<const NatSettings> settings_;
+  std::shared_ptr<PortBlocks> blocks_;
+  NatCounters counters_;
+  Tick now_;
+  /// A resumed session whose `Event::adopted` has not come: without it, its ports are given back.
+  std::optional<State> resumed_;
+};
+
+/// The part of the other family: nothing is translated or tracked.
+template <class K>
+class Untranslated final : public FunctionFor<K> {
+ public:
+  Part part() const override { return {.name = "nat", .alignment = 1, .is_needed = false}; }
+  std::uint64_t screen(Burst& burst, Lane<K>& lane, std::uint64_t unknown) override {
+    for_each_bit(unknown, [&](unsigned i) { burst.verdict[lane.packet[i]] = Verdict::no_service; });
+    return 0;
+  }
+  void open(const Burst&, Opening<K>& opening) override {
+    opening.decision = Opening<K>::Decision::unconcerned;
+    opening.refusal = Verdict::no_service;
+  }
+  void serve(Burst& burst, std::uint64_t places, const States<K>&) override {
+    const Lane<K>& lane = burst.lane<K>();
+    for_each_bit(places, [&](unsigned i) {
+      Verdict& verdict = burst.verdict[lane.packet[i]];
+      if (lane.connection[i] != ConnId::none) {
+        verdict = Verdict::tracked;
+      } else if (verdict == Verdict::tracked) {
+        verdict = Verdict::no_service;
+      }
+    });
+  }
+};
+
+class Nat final : public Function {
+ public:
+  Nat(std::shared_ptr<const NatSettings> settings, std::shared_ptr<PortBlocks> blocks)
+      : v4_(std::move(settings), std::move(blocks)) {}
+
+  FunctionFor<KeyV4>& v4() override { return v4_; }
+  FunctionFor<KeyV6>& v6() override { return v6_; }
+
+  /// Changes to other settings, and puts the previous ones into `settings`. Called by the worker,
+  /// between two bursts.
+  void take_on(std::shared_ptr<const NatSettings>& settings) { v4_.take_on(settings); }
+  const NatCounters& counters() const { return v4_.counters(); }
+
+ private:
+  NatV4 v4_;
+  Untranslated<KeyV6> v6_;
+};
+
+}  // namespace millrace

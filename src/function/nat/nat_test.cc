@@ -1,0 +1,369 @@
+// Tests NAT on a line of its own: which public end a session gets, which packets from outside pass,
+// and how its packets leave. Hosts a to o are inside, t to z are outside, p to s are public.
+#include "function/nat/nat.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/json.h"
+#include "function/deployment.h"
+#include "function/kind.h"
+#include "function/nat/settings.h"
+#include "function/reader.h"
+#include "function/test_line.h"
+#include "toml/keys.h"
+
+namespace millrace {
+namespace {
+
+class NatTest : public testing::Test {
+ protected:
+  using Line = TestLine<KeyV4>;
+  using Sent = Line::Sent;
+  static constexpr std::uint8_t kTcp = Line::kTcp;
+  static constexpr std::uint8_t kUdp = Line::kUdp;
+
+  std::pair<std::shared_ptr<const FunctionSettings>, std::string> read(const std::string& text) {
+    config::Problems problems("f");
+    const auto reader = nat_reader();
+    for (const auto& [key, node] : toml::parse(text))
+      reader->read(key.str(), {problems, std::string(key.str())}, node);
+    auto settings = reader->finish(problems, around_);
+    return {std::move(settings), problems.none() ? std::string() : problems.error().message};
+  }
+  /// Makes a NAT with one pool, of the public hosts p to s, and these further keys of it.
+  void use(const std::string& keys = "", const std::string& of_rule = "") {
+    const auto [settings, problems] = read(text_of(keys, of_rule));
+    ASSERT_EQ(problems, "");
+    deployment_ = *settings->kind().deploy(settings, {});
+    line_ = std::make_unique<Line>(deployment_->make(0));
+  }
+  static std::string text_of(const std::string& keys, const std::string& of_rule = "") {
+    return "[[nat.pool]]\nname = \"p\"\naddresses = \"10.0.0.16/30\"\n" + keys +
+           "\n[[nat.rule]]\nsource = \"10.0.0.0/28\"\npool = \"p\"\n" + of_rule;
+  }
+  Sent send(const std::string& from, const std::string& to, std::uint8_t protocol = kUdp,
+            std::uint8_t flags = Line::kSyn) {
+    return line_->send({from, to, protocol, flags});
+  }
+  /// Returns the public end with which a packet leaves; a verdict if it does not.
+  std::string public_end(const std::string& from, const std::string& to,
+                         std::uint8_t protocol = kUdp) {
+    const Sent sent = send(from, to, protocol);
+    return sent.verdict == Verdict::tracked ? sent.from : std::string(to_string(sent.verdict));
+  }
+  /// Returns where a packet from outside goes; a verdict if it is dropped.
+  std::string inside_end(const std::string& from, const std::string& to,
+                         std::uint8_t protocol = kUdp) {
+    const Sent sent = send(from, to, protocol);
+    return sent.verdict == Verdict::tracked ? sent.to : std::string(to_string(sent.verdict));
+  }
+  std::uint64_t count(const std::string& member) const {
+    return deployment_->statistics()["nat_pools"][0][member];
+  }
+  static std::string port(const std::string& end) { return end.substr(2); }
+
+  HostAddresses<AddressV4> v4_;
+  HostAddresses<AddressV6> v6_;
+  Surroundings around_{.v4 = v4_, .v6 = v6_, .ports = {}};
+  std::unique_ptr<FunctionDeployment> deployment_;
+  std::unique_ptr<Line> line_;
+};
+
+constexpr std::array kDependences{"endpoint-independent", "address-dependent",
+                                  "address-and-port-dependent"};
+
+TEST_F(NatTest, TranslatesBothDirections) {
+  use();
+  for (const std::uint8_t protocol : {kTcp, kUdp, kProtocolUdpLite, kProtocolDccp}) {
+    const Sent out = send("a:5000", "z:80", protocol);
+    EXPECT_EQ(out.verdict, Verdict::tracked);
+    EXPECT_EQ(out.to, "z:80");
+    EXPECT_TRUE(out.from[0] >= 'p' && out.from[0] <= 's') << out.from;
+    const Sent back = send("z:80", out.from, protocol, Line::kSyn | Line::kAck);
+    EXPECT_EQ(back.verdict, Verdict::tracked);
+    EXPECT_EQ(back.from, "z:80");
+    EXPECT_EQ(back.to, "a:5000");
+  }
+  EXPECT_EQ(count("sessions"), 4U);
+  EXPECT_EQ(count("customers"), 1U);
+}
+
+TEST_F(NatTest, Rfc4787Req1TwoRemotesSeeOnePublicEnd) {
+  use();
+  const std::string end = public_end("a:5000", "z:80");
+  EXPECT_EQ(public_end("a:5000", "y:80"), end);
+  EXPECT_EQ(public_end("a:5000", "z:81"), end);
+  EXPECT_NE(public_end("a:5001", "z:80"), end);
+  EXPECT_EQ(count("mappings"), 2U);
+}
+
+TEST_F(NatTest, MapsAsThePoolSays) {
+  for (std::size_t mapping = 0; mapping < kDependences.size(); ++mapping) {
+    use("mapping = \"" + std::string(kDependences[mapping]) + "\"");
+    const std::string end = public_end("a:5000", "z:80");
+    EXPECT_EQ(public_end("a:5000", "z:81") == end, mapping < 2) << kDependences[mapping];
+    EXPECT_EQ(public_end("a:5000", "y:80") == end, mapping < 1) << kDependences[mapping];
+  }
+}
+
+TEST_F(NatTest, Rfc4787Req6OnlyPacketsFromInsideAreActivity) {
+  use("filtering = \"endpoint-independent\"");
+  const auto is_idle = [this] { return line_->burst().v4.idle != 0; };
+  const std::string end = public_end("a:5000", "z:80");
+  EXPECT_FALSE(is_idle());
+  send("z:80", end);
+  EXPECT_TRUE(is_idle());
+  send("y:1", end);
+  EXPECT_TRUE(is_idle()) << "a session from outside";
+  send("a:5000", "y:1");
+  EXPECT_FALSE(is_idle());
+  send("b:1", end);
+  EXPECT_FALSE(is_idle()) << "a hairpin: both ends are inside";
+}
+
+TEST_F(NatTest, Rfc4787Req8FiltersAsThePoolSays) {
+  for (const std::string mapping : kDependences) {
+    for (std::size_t filtering = 0; filtering < kDependences.size(); ++filtering) {
+      SCOPED_TRACE(mapping + ", " + kDependences[filtering]);
+      use("mapping = \"" + mapping + "\"\nfiltering = \"" + kDependences[filtering] + "\"");
+      const std::string end = public_end("a:5000", "z:80");
+      EXPECT_EQ(inside_end("z:80", end), "a:5000");
+      EXPECT_EQ(inside_end("z:81", end), filtering < 2 ? "a:5000" : "no_mapping");
+      EXPECT_EQ(inside_end("y:80", end), filtering < 1 ? "a:5000" : "no_mapping");
+      EXPECT_EQ(inside_end("z:80", end.substr(0, 2) + "40000"), "no_mapping");
+      EXPECT_EQ(inside_end("z:80", end, kTcp), "no_mapping") << "another protocol's port";
+      // Answers of the inside to a session from outside leave from the same public end.
+      if (filtering < 1) {
+        EXPECT_EQ(public_end("a:5000", "y:80"), end);
+      }
+    }
+  }
+}
+
+TEST_F(NatTest, FilteringByAddressEndsWithTheLastSessionToIt) {
+  use("filtering = \"address-dependent\"");
+  const std::string end = public_end("a:5000", "z:80");
+  public_end("a:5000", "y:80");
+  EXPECT_EQ(inside_end("y:99", end), "a:5000");
+  line_->close({"a:5000", "y:80", kUdp});
+  EXPECT_EQ(inside_end("y:98", end), "a:5000") << "a session from there lives";
+  line_->close({"y:98", end, kUdp});
+  line_->close({"y:99", end, kUdp});
+  EXPECT_EQ(inside_end("y:97", end), "no_mapping");
+  EXPECT_EQ(inside_end("z:97", end), "a:5000");
+}
+
+TEST_F(NatTest, Rfc4787Req2AllSessionsOfAHostHaveOneAddress) {
+  use("block_size = 64\nblocks_per_customer = 1024");
+  const char address = public_end("a:1", "z:80")[0];
+  for (unsigned n = 2; n < 1000; ++n)
+    ASSERT_EQ(public_end("a:" + std::to_string(n), "z:80")[0], address);
+  EXPECT_EQ(count("held"), 16U);
+}
+
+TEST_F(NatTest, Rfc4787Req3NoTwoEndpointsHaveOnePort) {
+  use("block_size = 64\nports = \"1024-2047\"\nblocks_per_customer = 2");
+  std::set<std::string> ends;
+  for (char host = 'a'; host <= 'o'; ++host) {
+    for (unsigned n = 0; n < 128; ++n)
+      EXPECT_TRUE(
+          ends.insert(public_end(std::string{host} + ":" + std::to_string(5000 + n), "z:80"))
+              .second);
+    EXPECT_EQ(public_end(std::string{host} + ":6000", "z:80"), "no_port");
+  }
+  EXPECT_EQ(ends.size(), 15U * 128U) << "all ports of two blocks each";
+  EXPECT_EQ(count("no_port"), 15U);
+  EXPECT_EQ(count("mappings"), 15U * 128U);
+}
+
+TEST_F(NatTest, Rfc4787Req4ParityIsKept) {
+  use();
+  for (unsigned n = 0; n < 200; ++n) {
+    const std::string inside = std::to_string(6001 + 3 * n);
+    const std::string end = public_end("a:" + inside, "z:80");
+    EXPECT_EQ(std::stoi(port(end)) % 2, std::stoi(inside) % 2);
+  }
+}
+
+TEST_F(NatTest, Rfc4787Req9HairpinsWithThePublicSource) {
+  use("filtering = \"endpoint-independent\"");
+  const std::string b = public_end("b:7000", "z:80");
+  const Sent hairpin = send("a:5000", b);
+  EXPECT_EQ(hairpin.verdict, Verdict::tracked);
+  EXPECT_EQ(hairpin.to, "b:7000");
+  EXPECT_EQ(hairpin.from, public_end("a:5000", "z:80"));
+  const Sent back = send("b:7000", hairpin.from);
+  EXPECT_EQ(back.from, b);
+  EXPECT_EQ(back.to, "a:5000");
+  use();
+  EXPECT_EQ(inside_end("a:5000", public_end("b:7000", "z:80")), "no_mapping")
+      << "filtering holds for hairpins, too";
+}
+
+TEST_F(NatTest, Rfc5382Req1TcpBeginsWithASyn) {
+  use();
+  EXPECT_EQ(send("a:5000", "z:80", kTcp, Line::kAck).verdict, Verdict::no_connection);
+  EXPECT_EQ(send("a:5000", "z:80", kTcp, Line::kSyn).verdict, Verdict::tracked);
+  EXPECT_EQ(send("a:5000", "z:80", kTcp, Line::kAck).verdict, Verdict::tracked);
+}
+
+TEST_F(NatTest, Rfc6888Req4SessionsOfACustomerAreLimited) {
+  use("sessions_per_customer = 3");
+  for (unsigned n = 0; n < 3; ++n)
+    EXPECT_NE(public_end("a:5000", "z:" + std::to_string(80 + n)), "customer_limit");
+  EXPECT_EQ(public_end("a:5000", "z:90"), "customer_limit");
+  EXPECT_EQ(public_end("b:5000", "z:90").size(), public_end("b:5000", "z:90").size());
+  line_->close({"a:5000", "z:80", kUdp});
+  EXPECT_NE(public_end("a:5000", "z:90"), "customer_limit");
+  EXPECT_EQ(count("over_limit"), 1U);
+}
+
+TEST_F(NatTest, Rfc6888Req6ExemptDestinationsAreNotTranslated) {
+  use("", "exempt = \"10.0.0.24/29\"\n");  // x to z
+  EXPECT_EQ(send("a:5000", "z:80").verdict, Verdict::no_service);
+  EXPECT_EQ(send("a:5000", "w:80").verdict, Verdict::tracked);
+  EXPECT_EQ(send("t:5000", "w:80").verdict, Verdict::no_service) << "no customer";
+}
+
+TEST_F(NatTest, Rfc6888Req8APortRestsBeforeAnotherCustomerHasIt) {
+  use("block_size = 64\nports = \"1024-1087\"\nblocks_per_customer = 1");  // a block an address
+  std::vector<std::string> first;
+  for (const char* from : {"a:1", "b:1", "c:1", "d:1"}) first.push_back(public_end(from, "z:80"));
+  EXPECT_EQ(public_end("e:1", "z:80"), "no_port");
+  line_->close({"a:1", "z:80", kUdp});
+  line_->at(119'000);
+  EXPECT_EQ(public_end("e:1", "z:80"), "no_port");
+  line_->at(121'000);
+  EXPECT_EQ(public_end("e:1", "z:80")[0], first[0][0]);
+  EXPECT_EQ(public_end("a:1", "z:80"), "no_port");
+  line_->close({"b:1", "z:80", kUdp});
+  EXPECT_EQ(public_end("b:2", "z:80")[0], first[1][0]) << "the same customer, at once";
+}
+
+TEST_F(NatTest, APortIsSharedWhereEachSessionHasItsOwn) {
+  use("block_size = 64\nports = \"1024-1087\"\nblocks_per_customer = 1\n"
+      "mapping = \"address-and-port-dependent\"");
+  std::set<std::string> ends;
+  for (unsigned n = 0; n < 500; ++n)
+    ends.insert(public_end("a:" + std::to_string(5000 + n), "z:" + std::to_string(80 + n % 50)));
+  EXPECT_EQ(ends.size(), 64U) << "all ports are used, and each for several remote ends";
+  EXPECT_EQ(count("sessions"), 500U);
+  for (unsigned n = 0; n < 500; ++n)
+    line_->close({"a:" + std::to_string(5000 + n), "z:" + std::to_string(80 + n % 50), kUdp});
+  EXPECT_EQ(count("sessions"), 0U);
+  EXPECT_EQ(count("mappings"), 0U);
+}
+
+TEST_F(NatTest, OtherProtocolsKeepTheCustomersAddress) {
+  use();
+  const char address = public_end("a:1", "z:80")[0];
+  constexpr std::uint8_t kGre = 47;
+  const std::string gre = public_end("a:0", "z:0", kGre);
+  EXPECT_EQ(gre[0], address);
+  EXPECT_EQ(inside_end("z:0", gre, kGre)[0], 'a');
+  EXPECT_EQ(inside_end("y:0", gre, kGre), "no_mapping");
+}
+
+TEST_F(NatTest, PacketsToPublicAddressesWithoutAMappingAreDropped) {
+  use();
+  EXPECT_EQ(inside_end("z:80", "p:5000"), "no_mapping");
+  EXPECT_EQ(inside_end("z:80", "p:1"), "no_mapping");
+  EXPECT_EQ(inside_end("a:80", "p:5000"), "no_mapping");
+  EXPECT_EQ(inside_end("z:80", "p:5000", kTcp), "no_mapping");
+  EXPECT_EQ(count("held"), 0U);
+}
+
+TEST_F(NatTest, AFullTableTakesNoPort) {
+  use();
+  line_->full = true;
+  EXPECT_EQ(public_end("a:1", "z:80"), "table_full");
+  line_->full = false;
+  line_->replies_full = true;
+  EXPECT_EQ(public_end("a:1", "z:80"), "table_full");
+  EXPECT_EQ(count("sessions"), 0U);
+  EXPECT_EQ(count("mappings"), 0U);
+}
+
+TEST_F(NatTest, SessionsGoOnInAnotherProcess) {
+  for (const std::string mapping : kDependences) {
+    SCOPED_TRACE(mapping);
+    use("filtering = \"endpoint-independent\"\nmapping = \"" + mapping + "\"");
+    const std::string a = public_end("a:5000", "z:80");
+    const std::string b = public_end("b:5000", "z:80", kTcp);
+    const std::string hairpin = send("c:9", a).from;
+    EXPECT_EQ(inside_end("y:1", a), "a:5000");
+    const auto old = std::move(line_);
+    const auto old_deployment = std::move(deployment_);
+    use("filtering = \"endpoint-independent\"\nmapping = \"" + mapping + "\"");
+    EXPECT_EQ(line_->take_over(*old), 4U);
+    EXPECT_EQ(public_end("a:5000", "z:80"), a);
+    EXPECT_EQ(inside_end("z:80", b, kTcp), "b:5000");
+    EXPECT_EQ(inside_end("y:1", a), "a:5000");
+    EXPECT_EQ(send("c:9", a).from, hairpin);
+    EXPECT_EQ(count("sessions"), 5U) << "a hairpin counts for both customers";
+    if (mapping == kDependences[0]) {
+      EXPECT_EQ(public_end("a:5000", "x:80"), a);
+    }
+    std::set<std::string> others;
+    for (unsigned n = 0; n < 500; ++n) others.insert(public_end("a:" + std::to_string(n), "z:80"));
+    EXPECT_FALSE(others.contains(a)) << "no port is given out twice";
+  }
+}
+
+TEST_F(NatTest, SteersByTheCustomer) {
+  use("filtering = \"endpoint-independent\"");
+  const std::string a = public_end("a:5000", "z:80");
+  const std::string b = public_end("b:5000", "z:80");
+  const auto key = [](const std::string& from, const std::string& to) {
+    return KeyV4{.source = Line::host(from[0]),
+                 .destination = Line::host(to[0]),
+                 .source_port = static_cast<std::uint16_t>(std::stoi(from.substr(2))),
+                 .destination_port = static_cast<std::uint16_t>(std::stoi(to.substr(2))),
+                 .protocol = kProtocolUdp};
+  };
+  const std::array keys{key("a:5000", "z:80"), key("z:80", a),    key("a:7", b),
+                        key("b:5000", a),      key("z:1", "y:1"), key("z:80", "p:1")};
+  const Steered steered = line_->function().steer(keys);
+  EXPECT_EQ(steered.by_owner, 0b10'1111U) << "a free port belongs to its address";
+  for (unsigned i = 0; i < 4; ++i) EXPECT_EQ(steered.owner[i], Line::host('a')) << i;
+}
+
+TEST_F(NatTest, SaysWhatWouldBeRight) {
+  const auto of_pool = [this](const std::string& keys) { return read(text_of(keys)).second; };
+  EXPECT_EQ(of_pool("mapping = \"cone\""),
+            "f:4: nat.pool.mapping: \"cone\" is not known: give \"endpoint-independent\" or "
+            "\"address-dependent\" or \"address-and-port-dependent\"");
+  EXPECT_EQ(of_pool("block_size = 100"), "f:1: nat.pool.block_size: 100 is no power of 2: give 64");
+  EXPECT_EQ(of_pool("ports = \"5000\""),
+            "f:4: nat.pool.ports: \"5000\" is no range of ports: give one like \"1024-65535\"");
+  EXPECT_EQ(
+      of_pool("ports = \"1024-1100\""),
+      "f:1: nat.pool.ports: are fewer than block_size, 512: give more ports, or smaller blocks");
+  EXPECT_EQ(read("[[nat.pool]]\nname = \"p\"\naddresses = \"::1\"\n").second,
+            "f:3: nat.pool.addresses: \"::1\" is no IPv4 prefix: give one like 198.51.100.0/26 or "
+            "198.51.100.1");
+  EXPECT_EQ(
+      read("[[nat.pool]]\nname = \"p\"\naddresses = \"10.0.0.0/8\"\n").second,
+      "f:3: nat.pool.addresses: 10.0.0.0/8 has more than 65536 addresses: give a longer prefix");
+  EXPECT_EQ(
+      read("[[nat.pool]]\nname = \"p\"\naddresses = [\"10.0.0.0/24\", \"10.0.0.7\"]\n").second,
+      "f:3: nat.pool.addresses: 10.0.0.7 is within 10.0.0.0/24, which is in a pool already: "
+      "give each address once");
+  EXPECT_EQ(read("[[nat.rule]]\nsource = \"10.0.0.0/8\"\npool = \"x\"\n").second,
+            "f:3: nat.rule.pool: no pool is called \"x\": give a [[nat.pool]]");
+  EXPECT_EQ(read(text_of("") + "[[nat.rule]]\nsource = \"10.0.0.0/28\"\npool = \"q\"\n").second,
+            "f:9: nat.rule.source: 10.0.0.0/28 is there already, in line 6: give each prefix once\n"
+            "f:10: nat.rule.pool: no pool is called \"q\": give one of \"p\"");
+  EXPECT_EQ(read(text_of("") + "[[nat.rule]]\nsource = \"10.0.0.0/24\"\npool = \"p\"\n").second,
+            "f:9: nat.rule.source: 10.0.0.0/24 overlaps the pools' 10.0.0.16/30: customers need "
+            "addresses of their own");
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,249 @@
+// The public ports of customers. Pools' ports are divided into blocks. A customer has some blocks
+// of one public address (paired pooling, RFC 4787, REQ-2), and mappings in them.
+//
+// All workers share the blocks. A block's customer is an atomic, so any worker may ask for it at
+// any time (`customer_at`). All else of a customer is under the lock of his bucket, which workers
+// take for some 100 ns when a session begins or ends; as a customer's sessions have one worker,
+// it is hardly ever contended.
+//
+// A block without mappings stays with its customer, to be used again at once. Another customer
+// may have it after `kRestMs` (RFC 6888, REQ-8).
+//
+// Nothing here allocates memory, blocks for long or throws, except `create`.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <expected>
+#include <memory>
+#include <optional>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "core/counter.h"
+#include "core/prefix_table.h"
+#include "core/verdict.h"
+#include "function/nat/mappings.h"
+#include "function/nat/settings.h"
+#include "millrace/hash.h"
+#include "millrace/types.h"
+
+namespace millrace {
+
+struct EndpointV4 {
+  AddressV4 address;
+  std::uint16_t port = 0;  ///< or the identifier of an ICMP query; 0 for protocols without ports
+
+  friend bool operator==(const EndpointV4&, const EndpointV4&) = default;
+};
+
+/// A public port that a session uses. Six bytes, as each session keeps two.
+class PortRef {
+ public:
+  static constexpr std::uint16_t kNoPort = 0xffff;
+
+  PortRef() = default;  ///< no port
+  PortRef(std::uint32_t block, std::uint16_t offset)
+      : block_{static_cast<std::uint16_t>(block), static_cast<std::uint16_t>(block >> 16)},
+        offset_(offset) {}
+
+  bool is_there() const { return block() != kNoBlock; }
+  std::uint32_t block() const { return block_[0] | std::uint32_t{block_[1]} << 16; }
+  /// Returns the port's place in its block; `kNoPort` if the protocol has no ports.
+  std::uint16_t offset() const { return offset_; }
+
+ private:
+  static constexpr std::uint32_t kNoBlock = 0xffffffff;
+
+  std::array<std::uint16_t, 2> block_{0xffff, 0xffff};
+  std::uint16_t offset_ = kNoPort;
+};
+static_assert(sizeof(PortRef) == 6);
+
+/// Numbers of one pool.
+struct PoolUse {
+  std::uint64_t addresses = 0;
+  std::uint64_t blocks = 0;     ///< that there are
+  std::uint64_t held = 0;       ///< blocks that customers have, also those without mappings
+  std::uint64_t resting = 0;    ///< blocks without mappings among them
+  std::uint64_t customers = 0;  ///< with at least one session
+  std::uint64_t sessions = 0;
+  std::uint64_t mappings = 0;
+  std::uint64_t most_held = 0;   ///< high-water mark of `held`
+  std::uint64_t no_port = 0;     ///< sessions refused: no port or no block was free
+  std::uint64_t over_limit = 0;  ///< sessions refused: their customer has as many as he may have
+};
+
+/// A block that a customer has.
+struct HeldBlock {
+  std::size_t pool = 0;
+  AddressV4 address;
+  std::uint16_t first_port = 0;
+  std::uint16_t last_port = 0;
+  std::uint64_t mappings = 0;
+  std::uint32_t sessions = 0;  ///< the customer's, in all of his blocks of the pool
+};
+
+class PortBlocks {
+ public:
+  static constexpr std::uint32_t kRestMs = 120'000;
+  static constexpr std::size_t kMostBlocks = std::size_t{1} << 22;
+
+  /// Errors: the pools have more than `kMostBlocks` blocks (usage); no memory (failed).
+  static Result<std::unique_ptr<PortBlocks>> create(std::span<const NatPool> pools);
+  ~PortBlocks();
+  PortBlocks(const PortBlocks&) = delete;
+  PortBlocks& operator=(const PortBlocks&) = delete;
+
+  /// True if the address is one of a pool's.
+  bool has(const AddressV4& address) const { return prefixes_.find(address) != prefixes_.kNone; }
+  /// Returns the customer of that public port; none if nobody has it.
+  std::optional<AddressV4> customer_at(const EndpointV4& at) const;
+
+  /// A session that begins.
+  struct Wanted {
+    EndpointV4 inside;
+    EndpointV4 remote;
+    std::uint8_t protocol = 0;
+    std::uint16_t pool = 0;
+    Tick now;
+    std::uint32_t attempt = 0;  ///< number of earlier attempts, whose ports do not suit
+  };
+  struct Taken {
+    PortRef ref;
+    EndpointV4 outside;
+  };
+  /// Gives a session from inside its public port; it counts for its customer until `release`.
+  /// Errors: `no_port`, `customer_limit`.
+  std::expected<Taken, Verdict> take(const Wanted& wanted);
+  /// Does what `take` does, for a session that has that public end already, and whose mapping has
+  /// these ends.
+  /// Error: `no_port`, if the public end is not free for this customer.
+  std::expected<Taken, Verdict> take_again(const Wanted& wanted, const EndpointV4& outside,
+                                           const MappedEnds& ends);
+  /// Returns the ends by which the mapping of a session from inside is known.
+  MappedEnds ends_of(const Wanted& wanted) const { return ends_of(pools_[wanted.pool], wanted); }
+  /// Returns the ends of the mapping that a session uses; empty if its protocol has no ports.
+  MappedEnds ends_at(const PortRef& ref, std::uint8_t protocol) const;
+
+  /// A packet from outside.
+  struct Arrived {
+    EndpointV4 outside;
+    EndpointV4 remote;
+    std::uint8_t protocol = 0;
+    Tick now;
+  };
+  struct Inside {
+    PortRef ref;
+    EndpointV4 inside;
+  };
+  /// Returns the inside endpoint that the packet is for; with `takes`, its session counts for the
+  /// customer until `release`. Errors: `no_mapping`, also if the pool's filtering forbids the
+  /// packet; `customer_limit`.
+  std::expected<Inside, Verdict> enter(const Arrived& arrived, bool takes);
+
+  /// Ends a session's use of a port.
+  void release(const PortRef& ref, std::uint8_t protocol, const AddressV4& remote, Tick now);
+
+  PoolUse use_of(std::size_t pool) const;
+  std::vector<HeldBlock> held_by(const AddressV4& customer) const;
+
+ private:
+  static constexpr std::uint32_t kNone = 0xffffffff;
+  static constexpr unsigned kSpaces = 6;  // protocols with port numbers of their own
+
+  /// Under the bucket's lock of `customer`, except the atomics. (`uses` is written under the lock.)
+  struct alignas(64) Block {
+    std::atomic<std::uint32_t> customer = 0;    // number of the address; 0: nobody
+    std::uint32_t next = kNone;                 // the customer's next block
+    std::uint32_t next_customer = kNone;        // first block of the bucket's next customer
+    std::uint32_t sessions = 0;                 // of the customer; valid in his first block
+    std::atomic<std::uint32_t> uses = 0;        // of all ports, and by protocols without ports
+    Tick idle_since;                            // valid if `uses` is 0
+    std::uint8_t made = 0;                      // protocols whose mappings are cleared, a bit each
+    std::array<std::uint16_t, kSpaces> from{};  // offset from which a free port is looked for
+  };
+  struct Bucket {
+    std::atomic<bool> is_locked = false;
+    std::uint32_t first = kNone;  // first block of the first customer
+  };
+  /// Holds the lock of a bucket.
+  class Guard {
+   public:
+    explicit Guard(Bucket& bucket) : bucket_(bucket) {
+      while (bucket_.is_locked.exchange(true, std::memory_order_acquire)) std::this_thread::yield();
+    }
+    ~Guard() { bucket_.is_locked.store(false, std::memory_order_release); }
+    Guard(const Guard&) = delete;
+    Guard& operator=(const Guard&) = delete;
+
+   private:
+    Bucket& bucket_;
+  };
+  struct Pool {
+    NatPool is;
+    std::uint32_t first_block = 0;
+    std::uint32_t addresses = 0;
+    std::uint32_t first_prefix = 0;                 // place in `prefixes_`
+    std::size_t table_bytes = 0;                    // of the mappings of one block and protocol
+    std::size_t tables_at = 0;                      // bytes from `tables_`
+    unsigned words = 0;                             // of an address in `taken`
+    std::vector<std::atomic<std::uint64_t>> taken;  // blocks of each address, a bit each
+    std::atomic<std::uint32_t> swept = 0;  // address from which resting blocks are looked for
+    std::atomic<std::int64_t> held = 0;
+    std::atomic<std::int64_t> most_held = 0;
+    std::atomic<std::uint64_t> no_port = 0;
+    std::atomic<std::uint64_t> over_limit = 0;
+  };
+  struct Place {
+    std::uint32_t pool;
+    std::uint32_t address;  // number in the pool
+  };
+
+  explicit PortBlocks(std::span<const NatPool> pools);
+  Result<void> map_tables(std::size_t bytes);
+
+  std::optional<Place> place_of(const AddressV4& address) const;
+  AddressV4 address_of(const Pool& pool, std::uint32_t address) const;
+  Pool& pool_of(std::uint32_t block) const;
+  /// Returns the block of a public port; `kNone` if it is in none.
+  std::uint32_t block_at(const Place& place, std::uint16_t port) const;
+  EndpointV4 outside_of(const Pool& pool, const PortRef& ref) const;
+  Mappings mappings(const Pool& pool, std::uint32_t block, unsigned space) const;
+  static MappedEnds ends_of(const Pool& pool, const Wanted& wanted);
+
+  std::uint64_t mappings_in(std::uint32_t block) const;
+
+  Bucket& bucket_of(std::uint32_t customer) const;
+  std::uint32_t first_of(const Bucket& bucket, std::uint32_t customer, const Pool& pool) const;
+  std::uint32_t claim(Pool& pool, std::uint32_t block, std::uint32_t customer);
+  std::uint32_t claim_at(Pool& pool, std::uint32_t address, std::uint32_t customer);
+  std::uint32_t claim_anywhere(Pool& pool, std::uint32_t customer);
+  void append(Bucket& bucket, std::uint32_t& first, std::uint32_t block);
+  void remove(Bucket& bucket, const Pool& pool, std::uint32_t block);
+  void reclaim(Pool& pool, std::uint32_t block, Tick now);
+  void reclaim_near(Pool& pool, std::uint32_t customer, Tick now);
+
+  std::expected<Taken, Verdict> take_now(Pool& pool, const Wanted& wanted);
+  std::optional<PortRef> find(Pool& pool, std::uint32_t first, const Wanted& wanted);
+  std::optional<PortRef> take_in(Pool& pool, std::uint32_t block, const Wanted& wanted);
+  std::optional<PortRef> share(Pool& pool, std::uint32_t first, const Wanted& wanted);
+  void make(Pool& pool, std::uint32_t block, unsigned space);
+  Taken count(Pool& pool, std::uint32_t first, const PortRef& ref, const Wanted& wanted);
+
+  Hasher hasher_;
+  std::deque<Pool> pools_;
+  PrefixTable<AddressV4> prefixes_;
+  std::vector<Prefix<AddressV4>> all_prefixes_;
+  std::vector<Place> prefix_at_;  // pool of a prefix, and the number of its first address
+  std::vector<Block> blocks_;
+  mutable std::vector<Bucket> buckets_;
+  std::byte* tables_ = nullptr;
+  std::size_t tables_bytes_ = 0;
+};
+
+}  // namespace millrace

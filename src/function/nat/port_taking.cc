@@ -1,0 +1,299 @@
+// Sessions that take ports of their customers' blocks, and give them back. A part of PortBlocks.
+#include <algorithm>
+#include <utility>
+
+#include "function/nat/addresses.h"
+#include "function/nat/port_blocks.h"
+
+namespace millrace {
+
+// --- from inside
+
+void PortBlocks::make(Pool& pool, std::uint32_t block, unsigned space) {
+  if ((blocks_[block].made >> space & 1) != 0) return;
+  mappings(pool, block, space).clear();
+  blocks_[block].made |= static_cast<std::uint8_t>(1U << space);
+}
+
+/// Returns the port that the session's mapping has already, counted once more.
+std::optional<PortRef> PortBlocks::find(Pool& pool, std::uint32_t first, const Wanted& wanted) {
+  const unsigned space = space_of(wanted.protocol);
+  const MappedEnds ends = ends_of(pool, wanted);
+  for (std::uint32_t block = first; block != kNone; block = blocks_[block].next) {
+    if ((blocks_[block].made >> space & 1) == 0) continue;
+    const Mappings all = mappings(pool, block, space);
+    const auto offset = all.find(ends);
+    if (!offset) continue;
+    all.use(*offset);
+    return PortRef{block, *offset};
+  }
+  return std::nullopt;
+}
+
+/// Gives the session a free port of that block.
+std::optional<PortRef> PortBlocks::take_in(Pool& pool, std::uint32_t block, const Wanted& wanted) {
+  const unsigned space = space_of(wanted.protocol);
+  make(pool, block, space);
+  const Mappings all = mappings(pool, block, space);
+  std::uint16_t& from = blocks_[block].from[space];
+  // Blocks begin at an even port, or at an odd one like the pool.
+  const auto like = static_cast<std::uint16_t>(wanted.inside.port ^ pool.is.first_port);
+  const auto offset = all.free_port(from, like);
+  if (!offset) return std::nullopt;
+  all.insert(ends_of(pool, wanted), *offset);
+  from = static_cast<std::uint16_t>((*offset + 1) % pool.is.block_size);
+  return PortRef{block, *offset};
+}
+
+/// Gives the session a port that others use to other remote ends: one that a hash chooses, and for
+/// each further attempt the next one.
+std::optional<PortRef> PortBlocks::share(Pool& pool, std::uint32_t first, const Wanted& wanted) {
+  constexpr std::uint32_t kMostAttempts = 16;
+  if (!pool.is.shares_ports() || wanted.attempt >= kMostAttempts) return std::nullopt;
+  const unsigned space = space_of(wanted.protocol);
+  const Hash hash = hasher_(KeyV4{.source = wanted.inside.address,
+                                  .destination = wanted.remote.address,
+                                  .source_port = wanted.inside.port,
+                                  .destination_port = wanted.remote.port});
+  std::uint64_t ports = 0;
+  for (std::uint32_t block = first; block != kNone; block = blocks_[block].next)
+    ports += pool.is.block_size;
+  std::uint64_t port = (hash % ports + wanted.attempt) % ports;
+  std::uint32_t block = first;
+  for (; port >= pool.is.block_size; port -= pool.is.block_size) block = blocks_[block].next;
+  make(pool, block, space);
+  const Mappings all = mappings(pool, block, space);
+  const auto offset = static_cast<std::uint16_t>(port);
+  if (all.is_free(offset)) {
+    all.insert(ends_of(pool, wanted), offset);
+  } else {
+    all.use(offset);
+  }
+  return PortRef{block, offset};
+}
+
+/// Counts a session that has its port.
+auto PortBlocks::count(Pool& pool, std::uint32_t first, const PortRef& ref, const Wanted& wanted)
+    -> Taken {
+  auto& uses = blocks_[ref.block()].uses;
+  uses.store(uses.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  ++blocks_[first].sessions;
+  if (pool.is.has_peers() && ref.offset() != PortRef::kNoPort)
+    mappings(pool, ref.block(), space_of(wanted.protocol))
+        .admit(ref.offset(), wanted.remote.address);
+  return {ref, outside_of(pool, ref)};
+}
+
+auto PortBlocks::take_now(Pool& pool, const Wanted& wanted) -> std::expected<Taken, Verdict> {
+  const std::uint32_t customer = number_of(wanted.inside.address);
+  Bucket& bucket = bucket_of(customer);
+  const Guard guard(bucket);
+  std::uint32_t first = first_of(bucket, customer, pool);
+  if (first != kNone && blocks_[first].sessions >= pool.is.sessions_per_customer)
+    return std::unexpected(Verdict::customer_limit);
+  const bool has_port = space_of(wanted.protocol) != kNoSpace;
+  std::optional<PortRef> ref;
+  if (first == kNone) {
+    const std::uint32_t block = claim_anywhere(pool, customer);
+    if (block == kNone) return std::unexpected(Verdict::no_port);
+    append(bucket, first, block);
+    blocks_[block].idle_since = wanted.now;
+  }
+  if (!has_port) return count(pool, first, {first, PortRef::kNoPort}, wanted);
+  if (wanted.attempt == 0) ref = find(pool, first, wanted);
+  std::uint32_t held = 0;
+  for (std::uint32_t block = first; !ref && block != kNone; block = blocks_[block].next, ++held)
+    if (wanted.attempt == 0) ref = take_in(pool, block, wanted);
+  if (!ref && wanted.attempt == 0 && held < pool.is.blocks_per_customer) {
+    const std::uint32_t address = (first - pool.first_block) / pool.is.blocks_per_address();
+    const std::uint32_t block = claim_at(pool, address, customer);
+    if (block != kNone) {
+      append(bucket, first, block);
+      ref = take_in(pool, block, wanted);
+    }
+  }
+  if (!ref) ref = share(pool, first, wanted);
+  if (!ref) return std::unexpected(Verdict::no_port);
+  return count(pool, first, *ref, wanted);
+}
+
+auto PortBlocks::take(const Wanted& wanted) -> std::expected<Taken, Verdict> {
+  Pool& pool = pools_[wanted.pool];
+  auto taken = take_now(pool, wanted);
+  if (!taken && taken.error() == Verdict::no_port && wanted.attempt == 0) {
+    reclaim_near(pool, number_of(wanted.inside.address), wanted.now);
+    taken = take_now(pool, wanted);
+  }
+  if (!taken) {
+    auto& refused = taken.error() == Verdict::no_port ? pool.no_port : pool.over_limit;
+    refused.fetch_add(1, std::memory_order_relaxed);
+  }
+  return taken;
+}
+
+MappedEnds PortBlocks::ends_at(const PortRef& ref, std::uint8_t protocol) const {
+  if (ref.offset() == PortRef::kNoPort) return {};
+  const Guard guard(bucket_of(blocks_[ref.block()].customer.load(std::memory_order_relaxed)));
+  return mappings(pool_of(ref.block()), ref.block(), space_of(protocol)).ends_of(ref.offset());
+}
+
+auto PortBlocks::take_again(const Wanted& wanted, const EndpointV4& outside, const MappedEnds& ends)
+    -> std::expected<Taken, Verdict> {
+  const auto refused = std::unexpected(Verdict::no_port);
+  const auto place = place_of(outside.address);
+  if (!place || place->pool != wanted.pool) return refused;
+  Pool& pool = pools_[place->pool];
+  const std::uint32_t customer = number_of(wanted.inside.address);
+  const unsigned space = space_of(wanted.protocol);
+  Bucket& bucket = bucket_of(customer);
+  const Guard guard(bucket);
+  std::uint32_t first = first_of(bucket, customer, pool);
+  if (space == kNoSpace) {
+    if (first == kNone) {
+      const std::uint32_t block = claim_at(pool, place->address, customer);
+      if (block == kNone) return refused;
+      append(bucket, first, block);
+    }
+    const Taken is = count(pool, first, {first, PortRef::kNoPort}, wanted);
+    return is;
+  }
+  const std::uint32_t block = block_at(*place, outside.port);
+  if (block == kNone) return refused;
+  if (blocks_[block].customer.load(std::memory_order_relaxed) != customer) {
+    if (claim(pool, block, customer) == kNone) return refused;
+    append(bucket, first, block);
+  }
+  make(pool, block, space);
+  const Mappings all = mappings(pool, block, space);
+  const PortRef ref{
+      block, static_cast<std::uint16_t>((outside.port - pool.is.first_port) % pool.is.block_size)};
+  if (all.is_free(ref.offset())) {
+    if (all.find(ends)) return refused;  // the endpoint has another port by now
+    all.insert(ends, ref.offset());
+  } else if (pool.is.shares_ports() || all.ends_of(ref.offset()) == ends) {
+    all.use(ref.offset());
+  } else {
+    return refused;
+  }
+  return count(pool, first, ref, wanted);
+}
+
+// --- from outside
+
+auto PortBlocks::enter(const Arrived& arrived, bool takes) -> std::expected<Inside, Verdict> {
+  const auto refused = std::unexpected(Verdict::no_mapping);
+  const auto place = place_of(arrived.outside.address);
+  const unsigned space = space_of(arrived.protocol);
+  if (!place || space == kNoSpace) return refused;
+  Pool& pool = pools_[place->pool];
+  const std::uint32_t block = block_at(*place, arrived.outside.port);
+  if (block == kNone || pool.is.filtering == Dependence::address_and_port_dependent) return refused;
+  const std::uint32_t customer = blocks_[block].customer.load(std::memory_order_acquire);
+  if (customer == 0) return refused;
+  Bucket& bucket = bucket_of(customer);
+  const Guard guard(bucket);
+  if (blocks_[block].customer.load(std::memory_order_relaxed) != customer ||
+      (blocks_[block].made >> space & 1) == 0)
+    return refused;
+  const Mappings all = mappings(pool, block, space);
+  const auto offset =
+      static_cast<std::uint16_t>((arrived.outside.port - pool.is.first_port) % pool.is.block_size);
+  if (all.is_free(offset)) return refused;
+  const MappedEnds ends = all.ends_of(offset);
+  if (pool.is.filtering == Dependence::address_dependent) {
+    const bool passes = pool.is.has_peers() ? all.is_admitted(offset, arrived.remote.address)
+                                            : ends.remote == arrived.remote.address;
+    if (!passes) return refused;
+  }
+  const Inside inside{{block, offset}, {ends.inside, ends.inside_port}};
+  if (!takes) return inside;
+  const std::uint32_t first = first_of(bucket, customer, pool);
+  if (blocks_[first].sessions >= pool.is.sessions_per_customer) {
+    pool.over_limit.fetch_add(1, std::memory_order_relaxed);
+    return std::unexpected(Verdict::customer_limit);
+  }
+  all.use(offset);
+  count(pool, first, inside.ref,
+        {.inside = inside.inside,
+         .remote = arrived.remote,
+         .protocol = arrived.protocol,
+         .now = arrived.now});
+  return inside;
+}
+
+// --- the end of a session
+
+void PortBlocks::release(const PortRef& ref, std::uint8_t protocol, const AddressV4& remote,
+                         Tick now) {
+  Block& block = blocks_[ref.block()];
+  Pool& pool = pool_of(ref.block());
+  const std::uint32_t customer = block.customer.load(std::memory_order_relaxed);
+  Bucket& bucket = bucket_of(customer);
+  const Guard guard(bucket);
+  if (ref.offset() != PortRef::kNoPort) {
+    const Mappings all = mappings(pool, ref.block(), space_of(protocol));
+    if (pool.is.has_peers()) all.dismiss(ref.offset(), remote);
+    all.release(ref.offset());
+  }
+  const std::uint32_t left = block.uses.load(std::memory_order_relaxed) - 1;
+  block.uses.store(left, std::memory_order_relaxed);
+  if (left == 0) block.idle_since = now;
+  --blocks_[first_of(bucket, customer, pool)].sessions;
+}
+
+std::uint64_t PortBlocks::mappings_in(std::uint32_t block) const {
+  std::uint64_t count = 0;
+  for (unsigned space = 0; space < kSpaces; ++space) {
+    if ((blocks_[block].made >> space & 1) != 0)
+      count += mappings(pool_of(block), block, space).in_use();
+  }
+  return count;
+}
+
+std::vector<HeldBlock> PortBlocks::held_by(const AddressV4& customer) const {
+  std::vector<HeldBlock> all;
+  const std::uint32_t number = number_of(customer);
+  Bucket& bucket = bucket_of(number);
+  for (std::size_t n = 0; n < pools_.size(); ++n) {
+    const Pool& pool = pools_[n];
+    const Guard guard(bucket);
+    const std::uint32_t first = first_of(bucket, number, pool);
+    for (std::uint32_t block = first; block != kNone; block = blocks_[block].next) {
+      const EndpointV4 begin = outside_of(pool, {block, 0});
+      all.push_back({.pool = n,
+                     .address = begin.address,
+                     .first_port = begin.port,
+                     .last_port = static_cast<std::uint16_t>(begin.port + pool.is.block_size - 1),
+                     .mappings = mappings_in(block),
+                     .sessions = blocks_[first].sessions});
+    }
+  }
+  return all;
+}
+
+PoolUse PortBlocks::use_of(std::size_t number) const {
+  const Pool& pool = pools_[number];
+  PoolUse is{
+      .addresses = pool.addresses,
+      .blocks = std::uint64_t{pool.addresses} * pool.is.blocks_per_address(),
+      .held = static_cast<std::uint64_t>(pool.held.load(std::memory_order_relaxed)),
+      .most_held = static_cast<std::uint64_t>(pool.most_held.load(std::memory_order_relaxed)),
+      .no_port = pool.no_port.load(std::memory_order_relaxed),
+      .over_limit = pool.over_limit.load(std::memory_order_relaxed)};
+  for (std::uint32_t n = 0; n < is.blocks; ++n) {
+    const std::uint32_t block = pool.first_block + n;
+    const std::uint32_t customer = blocks_[block].customer.load(std::memory_order_acquire);
+    if (customer == 0) continue;
+    Bucket& bucket = bucket_of(customer);
+    const Guard guard(bucket);
+    if (blocks_[block].customer.load(std::memory_order_relaxed) != customer) continue;
+    is.resting += blocks_[block].uses.load(std::memory_order_relaxed) == 0;
+    is.mappings += mappings_in(block);
+    if (first_of(bucket, customer, pool) != block) continue;
+    is.sessions += blocks_[block].sessions;
+    is.customers += blocks_[block].sessions != 0;
+  }
+  return is;
+}
+
+}  // namespace millrace

@@ -1,0 +1,265 @@
+// Reads [[nat.pool]] and [[nat.rule]].
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/address.h"
+#include "function/nat/addresses.h"
+#include "function/nat/port_blocks.h"
+#include "function/nat/settings.h"
+#include "function/reader.h"
+#include "toml/addresses.h"
+#include "toml/keys.h"
+
+namespace millrace {
+namespace {
+
+using namespace config;
+
+struct RawPool {
+  std::uint32_t line = 0;
+  NatPool is;
+  Text name;
+  Text ports;
+  std::vector<Text> addresses;
+};
+
+struct RawNatRule {
+  std::uint32_t line = 0;
+  std::vector<Text> source;
+  std::vector<Text> exempt;
+  Text pool;
+};
+
+struct RawNat {
+  std::vector<RawPool> pools;
+  std::vector<RawNatRule> rules;
+};
+
+/// Wraps a reader of a member of `NatPool`.
+template <class Read>
+auto of_pool(Read read) {
+  return [read](const Context& context, const toml::node& node, RawPool& out) {
+    read(context, node, out.is);
+  };
+}
+
+std::vector<std::pair<std::string, Dependence>> dependences() {
+  std::vector<std::pair<std::string, Dependence>> all;
+  for (const auto one : {Dependence::endpoint_independent, Dependence::address_dependent,
+                         Dependence::address_and_port_dependent})
+    all.emplace_back(to_string(one), one);
+  return all;
+}
+
+Keys<RawNat> nat_keys() {
+  using P = NatPool;
+  using R = RawNatRule;
+  const Keys<RawPool> pool{
+      {"name", text(&RawPool::name), true},
+      {"addresses", texts(&RawPool::addresses), true},
+      {"ports", text(&RawPool::ports)},
+      {"mapping", of_pool(choice(&P::mapping, dependences()))},
+      {"filtering", of_pool(choice(&P::filtering, dependences()))},
+      {"block_size", of_pool(integer(&P::block_size, 64, 4096, "ports, a power of 2"))},
+      {"blocks_per_customer", of_pool(integer(&P::blocks_per_customer, 1, 1024, "blocks"))},
+      {"sessions_per_customer", of_pool(integer(&P::sessions_per_customer, 1, 65'535, "sessions"))},
+  };
+  const Keys<R> rule{
+      {"source", texts(&R::source), true},
+      {"exempt", texts(&R::exempt)},
+      {"pool", text(&R::pool), true},
+  };
+  return {{"pool", tables(&RawNat::pools, pool)}, {"rule", tables(&RawNat::rules, rule)}};
+}
+
+/// Turns what was read into settings.
+class Maker {
+ public:
+  Maker(Problems& problems, const Surroundings& around, const RawNat& raw)
+      : problems_(problems), around_(around), raw_(raw) {}
+
+  std::shared_ptr<const NatSettings> make() {
+    for (const RawPool& pool : raw_.pools) add_pool(pool);
+    check_overlaps();
+    check_size();
+    for (const auto& own : around_.v4.own) {
+      const auto has = [&own](const auto& known) { return known.first.contains(own.address); };
+      if (std::ranges::any_of(of_pools_, has)) settings_->own.push_back(own.address);
+    }
+    std::ranges::sort(settings_->own);
+    for (const RawNatRule& rule : raw_.rules) add_rule(rule);
+    settings_->index();
+    return settings_;
+  }
+
+ private:
+  using PrefixV4 = Prefix<AddressV4>;
+
+  void add_pool(const RawPool& raw) {
+    NatPool& pool = settings_->pools.emplace_back(raw.is);
+    pool.name = raw.name.value;
+    const auto same = std::ranges::find(settings_->pools, pool.name, &NatPool::name);
+    if (raw.name.given && pool.name.empty())
+      problems_.add(raw.name.line, "nat.pool.name", "is empty: give a name");
+    if (raw.name.given && &*same != &pool)
+      problems_.add(raw.name.line, "nat.pool.name",
+                    in_quotes(pool.name) + " is there already: give another");
+    if (!std::has_single_bit(pool.block_size))
+      problems_.add(raw.line, "nat.pool.block_size",
+                    std::to_string(pool.block_size) + " is no power of 2: give " +
+                        std::to_string(std::bit_floor(pool.block_size)));
+    if (raw.ports.given) read_ports(raw.ports, pool);
+    if (pool.blocks_per_address() == 0)
+      problems_.add(raw.line, "nat.pool.ports",
+                    "are fewer than block_size, " + std::to_string(pool.block_size) +
+                        ": give more ports, or smaller blocks");
+    for (const Text& text : raw.addresses) {
+      const auto prefix = prefix_from(text, "nat.pool.addresses");
+      if (!prefix) continue;
+      constexpr unsigned kShortest = 16;
+      if (prefix->bits < kShortest) {
+        problems_.add(text.line, "nat.pool.addresses",
+                      to_string(*prefix) + " has more than 65536 addresses: give a longer prefix");
+        continue;
+      }
+      pool.prefixes.push_back(*prefix);
+      of_pools_.emplace_back(*prefix, text.line);
+    }
+  }
+
+  /// Reads "1024-65535".
+  void read_ports(const Text& text, NatPool& pool) {
+    const std::string_view all = text.value;
+    const auto dash = all.find('-');
+    const auto first = number_from(all.substr(0, dash));
+    const auto last = dash == all.npos ? std::nullopt : number_from(all.substr(dash + 1));
+    if (!first || !last || *first > *last || *first == 0) {
+      problems_.add(text.line, "nat.pool.ports",
+                    in_quotes(all) + " is no range of ports: give one like \"1024-65535\"");
+      return;
+    }
+    pool.first_port = *first;
+    pool.last_port = *last;
+  }
+  static std::optional<std::uint16_t> number_from(std::string_view digits) {
+    std::uint16_t number = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    const bool is_number = error == std::errc{} && end == digits.data() + digits.size();
+    return is_number ? std::optional(number) : std::nullopt;
+  }
+
+  std::optional<PrefixV4> prefix_from(const Text& text, std::string_view key) {
+    const AddressAndBits parts(text.value);
+    const auto address = parse_address<AddressV4>(parts.address);
+    if (!address) {
+      problems_.add(text.line, key,
+                    in_quotes(text.value) +
+                        " is no IPv4 prefix: give one like 198.51.100.0/26 or 198.51.100.1");
+      return std::nullopt;
+    }
+    const auto prefix = read_prefix(*address, parts.bits);
+    if (prefix && prefix->bits != 0) return *prefix;
+    problems_.add(text.line, key,
+                  prefix ? "0.0.0.0/0 is too much: give a longer prefix" : prefix.error());
+    return std::nullopt;
+  }
+
+  /// Notes a problem for each prefix of a pool that is within another one.
+  void check_overlaps() {
+    std::ranges::sort(of_pools_);
+    for (std::size_t n = 1; n < of_pools_.size(); ++n) {
+      const auto& [before, line] = of_pools_[n - 1];
+      if (!before.contains(of_pools_[n].first.address)) continue;
+      problems_.add(std::max(line, of_pools_[n].second), "nat.pool.addresses",
+                    to_string(of_pools_[n].first) + " is within " + to_string(before) +
+                        ", which is in a pool already: give each address once");
+      of_pools_[n].first = before;
+    }
+  }
+
+  void check_size() {
+    std::uint64_t blocks = 0;
+    for (const NatPool& pool : settings_->pools) {
+      for (const PrefixV4& prefix : pool.prefixes)
+        blocks += std::uint64_t{addresses_in(prefix)} * pool.blocks_per_address();
+    }
+    if (blocks > PortBlocks::kMostBlocks)
+      problems_.add(raw_.pools.front().line, "nat.pool",
+                    "the pools have " + std::to_string(blocks) + " port blocks, more than " +
+                        std::to_string(PortBlocks::kMostBlocks) +
+                        ": give larger blocks, or fewer addresses");
+  }
+
+  void add_rule(const RawNatRule& raw) {
+    NatRule& rule = settings_->rules.emplace_back();
+    std::vector<std::string> names;
+    for (const NatPool& pool : settings_->pools) names.push_back(pool.name);
+    const auto pool = std::ranges::find(names, raw.pool.value);
+    if (raw.pool.given && pool == names.end())
+      problems_.add(
+          raw.pool.line, "nat.rule.pool",
+          "no pool is called " + in_quotes(raw.pool.value) +
+              (names.empty() ? ": give a [[nat.pool]]" : ": give one of " + joined(names, ", ")));
+    rule.pool = static_cast<std::uint16_t>(pool - names.begin());
+    for (const Text& text : raw.source) {
+      const auto prefix = prefix_from(text, "nat.rule.source");
+      if (!prefix) continue;
+      const auto [first, is_new] = sources_.emplace(*prefix, text.line);
+      if (!is_new) {
+        problems_.add(text.line, "nat.rule.source",
+                      to_string(*prefix) + " is there already, in line " +
+                          std::to_string(first->second) + ": give each prefix once");
+        continue;
+      }
+      const auto holds = [&](const auto& one) {
+        return one.first.contains(prefix->address) || prefix->contains(one.first.address);
+      };
+      const auto public_one = std::ranges::find_if(of_pools_, holds);
+      if (public_one != of_pools_.end())
+        problems_.add(text.line, "nat.rule.source",
+                      to_string(*prefix) + " overlaps the pools' " + to_string(public_one->first) +
+                          ": customers need addresses of their own");
+      rule.sources.push_back(*prefix);
+    }
+    for (const Text& text : raw.exempt) {
+      const auto prefix = prefix_from(text, "nat.rule.exempt");
+      if (prefix && std::ranges::find(rule.exempt, *prefix) == rule.exempt.end())
+        rule.exempt.push_back(*prefix);
+    }
+  }
+
+  Problems& problems_;
+  const Surroundings& around_;
+  const RawNat& raw_;
+  std::shared_ptr<NatSettings> settings_ = std::make_shared<NatSettings>();
+  std::vector<std::pair<PrefixV4, std::uint32_t>> of_pools_;  // all pools' prefixes, with lines
+  std::map<PrefixV4, std::uint32_t> sources_;                 // all rules', with lines
+};
+
+class NatReader final : public SettingsReader {
+ public:
+  void read(std::string_view, const Context& context, const toml::node& node) override {
+    table(&NatReader::raw_, nat_keys())(context, node, *this);
+  }
+  std::shared_ptr<const FunctionSettings> finish(Problems& problems,
+                                                 const Surroundings& around) override {
+    return Maker(problems, around, raw_).make();
+  }
+
+ private:
+  RawNat raw_;
+};
+
+}  // namespace
+
+std::unique_ptr<SettingsReader> nat_reader() { return std::make_unique<NatReader>(); }
+
+}  // namespace millrace

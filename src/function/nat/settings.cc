@@ -1,0 +1,88 @@
+#include "function/nat/settings.h"
+
+#include <algorithm>
+
+#include "core/address.h"
+#include "function/nat/addresses.h"
+#include "function/nat/kind.h"
+
+namespace millrace {
+
+std::string_view to_string(Dependence dependence) {
+  switch (dependence) {
+    case Dependence::endpoint_independent:
+      return "endpoint-independent";
+    case Dependence::address_dependent:
+      return "address-dependent";
+    case Dependence::address_and_port_dependent:
+      return "address-and-port-dependent";
+  }
+  return "";
+}
+
+void NatSettings::index() {
+  std::vector<Prefix<AddressV4>> all;
+  for (std::size_t n = 0; n < rules.size(); ++n) {
+    rules[n].exempt_table = PrefixTable<AddressV4>(rules[n].exempt);
+    all.insert(all.end(), rules[n].sources.begin(), rules[n].sources.end());
+    rule_at_.resize(all.size(), static_cast<std::uint16_t>(n));
+  }
+  sources_ = PrefixTable<AddressV4>(all);
+}
+
+const FunctionKind& NatSettings::kind() const { return nat_kind(); }
+
+FunctionFacts NatSettings::facts() const {
+  return {.counts = {{"pool", pools.size()}, {"rule", rules.size()}},
+          .missing = rules.empty() ? "no rule of NAT: give [[nat.rule]] with source and pool" : "",
+          .counts_nothing = {},
+          .drops_unmatched = {},
+          .has_replies = true,
+          .guards_host = false,
+          // RFC 5382, REQ-5; RFC 7857, 2.2; RFC 4787, REQ-5 c.
+          .timeouts = {
+              {"tcp_last_ack", 240}, {"tcp_time_wait", 240}, {"tcp_close", 240}, {"udp", 300}}};
+}
+
+std::vector<std::string> NatSettings::unchangeable(const FunctionSettings& is) const {
+  if (pools == static_cast<const NatSettings&>(is).pools) return {};
+  return {"nat.pool"};
+}
+
+void NatSettings::append_doubts(const Surroundings& around, std::vector<std::string>& all) const {
+  for (std::size_t n = 0; n < pools.size(); ++n) {
+    const auto uses = [n](const NatRule& rule) { return rule.pool == n; };
+    if (std::ranges::none_of(rules, uses))
+      all.push_back("no rule of NAT uses the pool \"" + pools[n].name + "\"");
+  }
+  // A kernel beside millrace that has one of these addresses takes ports for its own connections.
+  for (const AddressV4& address : own) {
+    const auto at =
+        std::ranges::find(around.v4.own, address, [](const auto& one) { return one.address; });
+    if (at != around.v4.own.end() && at->link < around.ports.size() &&
+        around.ports[at->link].has_kernel)
+      all.push_back(
+          "the kernel beside millrace has the address " + to_string(address) +
+          " of a pool: leave the ports of net.ipv4.ip_local_port_range out of the pool's");
+  }
+}
+
+/// Pools' addresses are answered for on their link, and packets to them go no further.
+void NatSettings::tell(HostAddresses<AddressV4>& v4, HostAddresses<AddressV6>&) const {
+  for (const NatPool& pool : pools) {
+    for (const Prefix<AddressV4>& prefix : pool.prefixes) {
+      for (std::uint32_t n = 0; n < addresses_in(prefix); ++n) {
+        const AddressV4 address = address_in(prefix, n);
+        if (!std::ranges::binary_search(own, address)) v4.virtual_addresses.push_back(address);
+      }
+    }
+  }
+}
+
+std::shared_ptr<const FunctionSettings> default_nat() {
+  auto settings = std::make_shared<NatSettings>();
+  settings->index();
+  return settings;
+}
+
+}  // namespace millrace

@@ -1,0 +1,102 @@
+// The settings of NAT: [[nat.pool]] and [[nat.rule]] in a configuration.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/prefix.h"
+#include "core/prefix_table.h"
+#include "function/settings.h"
+
+namespace millrace {
+
+class SettingsReader;
+
+/// The parts of a remote end on which a mapping or a filter depends (RFC 4787, 4.1 and 5).
+enum class Dependence : std::uint8_t {
+  endpoint_independent,
+  address_dependent,
+  address_and_port_dependent,
+};
+std::string_view to_string(Dependence dependence);
+
+/// Public addresses, and how their ports are given to customers.
+struct NatPool {
+  std::string name;
+  std::vector<Prefix<AddressV4>> prefixes;  ///< distinct; none is within another one, of any pool
+  std::uint16_t first_port = 1024;
+  std::uint16_t last_port = 65535;
+  /// The remote ends for which an inside endpoint keeps its public end.
+  Dependence mapping = Dependence::endpoint_independent;
+  /// The remote ends whose packets to a public end pass: those that the customer has sent to.
+  Dependence filtering = Dependence::address_and_port_dependent;
+  std::uint32_t block_size = 512;  ///< ports of a block: a power of 2, 64 to 4096
+  std::uint32_t blocks_per_customer = 4;
+  std::uint32_t sessions_per_customer = 16'000;  ///< 65,535 at most
+
+  std::uint32_t blocks_per_address() const { return (last_port - first_port + 1U) / block_size; }
+  /// True if several sessions may share a public port: no mapping outlives its session, and none
+  /// is asked for by packets from outside.
+  bool shares_ports() const {
+    return mapping == Dependence::address_and_port_dependent &&
+           filtering == Dependence::address_and_port_dependent;
+  }
+  /// True if the remote addresses that may send to a mapping are kept beside it.
+  bool has_peers() const {
+    return mapping == Dependence::endpoint_independent &&
+           filtering == Dependence::address_dependent;
+  }
+  friend bool operator==(const NatPool&, const NatPool&) = default;
+};
+
+/// The customers of a pool.
+struct NatRule {
+  std::vector<Prefix<AddressV4>> sources;  ///< distinct, also from those of other rules
+  std::vector<Prefix<AddressV4>> exempt;   ///< destinations to which nothing is translated
+  std::uint16_t pool = 0;                  ///< place in `NatSettings::pools`
+  PrefixTable<AddressV4> exempt_table;
+};
+
+struct NatSettings final : FunctionSettings {
+  std::vector<NatPool> pools;  ///< with distinct names
+  std::vector<NatRule> rules;
+  /// The host's own addresses among those of pools, sorted.
+  std::vector<AddressV4> own;
+
+  /// Fills the tables below. To be called once the members above are complete.
+  void index();
+
+  const FunctionKind& kind() const override;
+  FunctionFacts facts() const override;
+  std::vector<std::string> unchangeable(const FunctionSettings& is) const override;
+  void append_doubts(const Surroundings& around, std::vector<std::string>& all) const override;
+  void tell(HostAddresses<AddressV4>& v4, HostAddresses<AddressV6>& v6) const override;
+
+  /// Returns the rule whose source prefix is the longest around the address; null if there is none.
+  const NatRule* rule_of(const AddressV4& source) const {
+    const std::uint32_t at = sources_.find(source);
+    return at == sources_.kNone ? nullptr : &rules[rule_at_[at]];
+  }
+  /// Returns the rule by which a packet is translated; null: it is not.
+  const NatRule* rule_for(const AddressV4& source, const AddressV4& destination) const {
+    const NatRule* const rule = rule_of(source);
+    if (rule == nullptr || rule->exempt.empty()) return rule;
+    const auto& exempt = rule->exempt_table;
+    return exempt.find(destination) == exempt.kNone ? rule : nullptr;
+  }
+
+ private:
+  PrefixTable<AddressV4> sources_;
+  std::vector<std::uint16_t> rule_at_;  // by place in `sources_`
+};
+
+/// Returns the settings of a configuration without the keys of NAT.
+std::shared_ptr<const FunctionSettings> default_nat();
+
+std::unique_ptr<SettingsReader> nat_reader();
+
+}  // namespace millrace
