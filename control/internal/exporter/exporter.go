@@ -11,6 +11,7 @@ import (
 
 	"millrace/control/internal/balance"
 	"millrace/control/internal/firewall"
+	"millrace/control/internal/nat"
 )
 
 // patience is how long a scrape waits for millrace; Prometheus itself waits 10 s by default.
@@ -61,6 +62,7 @@ type state struct {
 type statistics struct {
 	balance.Stats
 	Rules []firewall.Rule `json:"firewall_rules"`
+	Pools []nat.Pool      `json:"nat_pools"`
 }
 
 func (c *Collector) look(ctx context.Context) state {

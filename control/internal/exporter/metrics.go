@@ -8,6 +8,7 @@ import (
 	"millrace/control/internal/api"
 	"millrace/control/internal/balance"
 	"millrace/control/internal/firewall"
+	"millrace/control/internal/nat"
 )
 
 func gauge(name, help string, read func(state, add), labels ...string) *metric {
@@ -183,6 +184,23 @@ var metrics = []*metric{
 		rules(func(r firewall.Rule) float64 { return float64(r.Logged) }), "rule"),
 	counter("firewall_rule_not_logged_events_total", "Events of the rule that were above the log's rate, and are not in the log.",
 		rules(func(r firewall.Rule) float64 { return float64(r.NotLogged) }), "rule"),
+
+	gauge("nat_pool_blocks", "Port blocks that the pool has.",
+		pools(func(p nat.Pool) float64 { return float64(p.Blocks) }), "pool"),
+	gauge("nat_pool_blocks_held", "Port blocks of the pool that customers have, also those without a mapping.",
+		pools(func(p nat.Pool) float64 { return float64(p.Held) }), "pool"),
+	gauge("nat_pool_blocks_resting", "Port blocks of the pool that customers have, without a mapping.",
+		pools(func(p nat.Pool) float64 { return float64(p.Resting) }), "pool"),
+	gauge("nat_pool_customers", "Customers with sessions by the pool.",
+		pools(func(p nat.Pool) float64 { return float64(p.Customers) }), "pool"),
+	gauge("nat_pool_sessions", "Live sessions by the pool.",
+		pools(func(p nat.Pool) float64 { return float64(p.Sessions) }), "pool"),
+	gauge("nat_pool_mappings", "Public ports of the pool that are in use.",
+		pools(func(p nat.Pool) float64 { return float64(p.Mappings) }), "pool"),
+	counter("nat_pool_no_port_total", "Sessions that were refused because no public port was free.",
+		pools(func(p nat.Pool) float64 { return float64(p.NoPort) }), "pool"),
+	counter("nat_pool_over_limit_total", "Sessions that were refused because their customer had as many as he may have.",
+		pools(func(p nat.Pool) float64 { return float64(p.OverLimit) }), "pool"),
 }
 
 func one(is bool) float64 {
@@ -234,6 +252,14 @@ func rules(value func(firewall.Rule) float64) func(state, add) {
 	return func(s state, add add) {
 		for _, r := range s.stats.Rules {
 			add(value(r), r.Rule)
+		}
+	}
+}
+
+func pools(value func(nat.Pool) float64) func(state, add) {
+	return func(s state, add add) {
+		for _, p := range s.stats.Pools {
+			add(value(p), p.Pool)
 		}
 	}
 }

@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"fmt"
+	"net/url"
+
+	"github.com/spf13/cobra"
+
+	"millrace/control/internal/nat"
+)
+
+func (a *app) nat() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "nat COMMAND",
+		Short: "Show NAT's pools, and the public ports of a customer",
+		Long:  `Shows how much of NAT's pools is used, and which public ports a customer has.`,
+		Args:  noCommand,
+		RunE: func(command *cobra.Command, _ []string) error {
+			return usage("a command is needed: %s --help lists them", command.CommandPath())
+		},
+	}
+	command.AddCommand(a.natPools(), a.natCustomer())
+	return command
+}
+
+func (a *app) natPools() *cobra.Command {
+	asJSON := false
+	command := &cobra.Command{
+		Use:   "pools [--json]",
+		Short: "Show how much of each pool is used",
+		Long: `Shows of each pool: the port blocks that there are, how many customers have (blocks without a
+mapping rest, and their customer may use them again at once), the most that they ever had,
+the customers with sessions, their sessions and mappings, and the sessions that were refused
+because no port was free, or because their customer has as many sessions as he may have.`,
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			if asJSON {
+				return a.passOn(command, "/nat/pools")
+			}
+			pools, err := nat.New(a.socket).Pools(command.Context())
+			if err != nil {
+				return err
+			}
+			t := newTable(a.out, "", "pool", ">addresses", ">blocks", ">held", ">resting", ">most held", ">customers", ">sessions", ">mappings",
+				">no port", ">over limit")
+			for _, p := range pools {
+				t.hold(p.Pool, grouped(p.Addresses), grouped(p.Blocks), grouped(p.Held), grouped(p.Resting), grouped(p.MostHeld), grouped(p.Customers),
+					grouped(p.Sessions), grouped(p.Mappings), grouped(p.NoPort), grouped(p.OverLimit))
+			}
+			return t.flush()
+		},
+	}
+	command.Flags().BoolVar(&asJSON, "json", false, "print millrace's JSON array unchanged; docs/control.md describes it")
+	return command
+}
+
+func (a *app) natCustomer() *cobra.Command {
+	asJSON := false
+	command := &cobra.Command{
+		Use:     "customer ADDRESS [--json]",
+		Short:   "Show the public ports of a customer",
+		Example: `  millctl nat customer 10.0.0.5`,
+		Args:    exactly("ADDRESS"),
+		RunE: func(command *cobra.Command, args []string) error {
+			if asJSON {
+				return a.passOn(command, "/nat/customer?"+url.Values{"address": args}.Encode())
+			}
+			blocks, err := nat.New(a.socket).Customer(command.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if len(blocks) == 0 {
+				a.say("%s has no public ports", args[0])
+				return nil
+			}
+			t := newTable(a.out, "", "pool", "public address", "ports", ">mappings")
+			for _, b := range blocks {
+				t.hold(b.Pool, b.Address, fmt.Sprintf("%d-%d", b.FirstPort, b.LastPort), grouped(b.Mappings))
+			}
+			if err := t.flush(); err != nil {
+				return err
+			}
+			a.say("%s", count(blocks[0].Sessions, "session"))
+			return nil
+		},
+	}
+	command.Flags().BoolVar(&asJSON, "json", false, "print millrace's JSON array unchanged; docs/control.md describes it")
+	return command
+}

@@ -1,0 +1,35 @@
+package cli
+
+import (
+	"testing"
+
+	"millrace/control/internal/apitest"
+)
+
+func TestNatPools(t *testing.T) {
+	const pools = `[{"pool": "homes", "addresses": 64, "blocks": 8064, "held": 12, "resting": 2, "most_held": 40, "customers": 10,
+	 "sessions": 1234, "mappings": 1000, "no_port": 0, "over_limit": 7}]`
+	server := apitest.New(t)
+	server.On("GET /nat/pools", apitest.Text(200, pools))
+	expect(t, run(t, server.Socket, "nat", "pools"), result{done,
+		"pool   addresses  blocks  held  resting  most held  customers  sessions  mappings  no port  over limit\n" +
+			"homes         64   8,064    12        2         40         10     1,234     1,000        0           7\n", ""})
+	expect(t, run(t, server.Socket, "nat", "pools", "--json"), result{done, pools + "\n", ""})
+}
+
+func TestNatCustomer(t *testing.T) {
+	server := apitest.New(t)
+	server.On("GET /nat/customer", apitest.Text(200, `[
+		{"pool": "homes", "address": "198.51.100.1", "first_port": 1024, "last_port": 1535, "mappings": 12, "sessions": 15},
+		{"pool": "homes", "address": "198.51.100.1", "first_port": 2048, "last_port": 2559, "mappings": 0, "sessions": 15}]`))
+	expect(t, run(t, server.Socket, "nat", "customer", "10.0.0.5"), result{done,
+		"pool   public address  ports      mappings\n" +
+			"homes  198.51.100.1    1024-1535        12\n" +
+			"homes  198.51.100.1    2048-2559         0\n15 sessions\n", ""})
+	asked := server.Asked()
+	if last := asked[len(asked)-1]; last.Raw != "address=10.0.0.5" {
+		t.Errorf("asked for %s", last.Raw)
+	}
+	server.On("GET /nat/customer", apitest.Text(200, `[]`))
+	expect(t, run(t, server.Socket, "nat", "customer", "10.0.0.5"), result{done, "10.0.0.5 has no public ports\n", ""})
+}

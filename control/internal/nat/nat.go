@@ -1,0 +1,49 @@
+// Package nat has the API of one function of millrace, NAT: its part of the statistics, and its commands.
+package nat
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	"millrace/control/internal/api"
+)
+
+// Client sends requests to a millrace that has the function NAT. Several goroutines may use it at once.
+type Client struct{ *api.Client }
+
+// New returns a client. Each of its requests opens a connection of its own.
+func New(socket string) *Client { return &Client{api.New(socket)} }
+
+// Pool has the numbers of one pool.
+type Pool struct {
+	Pool                string
+	Addresses, Blocks   uint64
+	Held, Resting       uint64 // blocks that customers have, and of these, those without a mapping
+	MostHeld            uint64 `json:"most_held"` // high-water mark of Held
+	Customers, Sessions uint64
+	Mappings            uint64
+	NoPort              uint64 `json:"no_port"`    // sessions refused, as no port was free
+	OverLimit           uint64 `json:"over_limit"` // sessions refused, as their customer has as many as he may have
+}
+
+// Block is a port block that a customer has.
+type Block struct {
+	Pool, Address string
+	FirstPort     uint16 `json:"first_port"`
+	LastPort      uint16 `json:"last_port"`
+	Mappings      uint64
+	Sessions      uint64 // of the customer, in all of his blocks of the pool
+}
+
+// Pools is GET /nat/pools.
+func (c *Client) Pools(ctx context.Context) (pools []Pool, err error) {
+	err = c.Call(ctx, http.MethodGet, "/nat/pools", nil, &pools)
+	return pools, err
+}
+
+// Customer is GET /nat/customer: the blocks of the customer with that address.
+func (c *Client) Customer(ctx context.Context, address string) (blocks []Block, err error) {
+	err = c.Call(ctx, http.MethodGet, "/nat/customer", url.Values{"address": {address}}, &blocks)
+	return blocks, err
+}
