@@ -233,11 +233,21 @@ default = "drop"
 name = "out"
 source = "198.51.100.0/24"
 destination_ports = "5353"
-protocol = "tcp"
+protocol = ["tcp", "udp"]
+action = "accept"
+[[firewall.rule]]
+name = "in"
+destination = "198.51.100.1"
+source_ports = "6000"
+protocol = "udp"
+action = "accept"
+[[firewall.rule]]
+name = "ping"
+protocol = ["icmp", "icmpv6"]
 action = "accept"
 """
         for chain in (("firewall", "nat"), ("nat", "firewall")):
-            self.serve_with(configuration(chain=chain, extra=rules))
+            self.serve_with(configuration(chain=chain, pool='filtering = "endpoint-independent"', extra=rules))
             listening = self.server()
             client = self.customer()
             client.connect((A["servers"][0], 5353))
@@ -249,9 +259,19 @@ action = "accept"
             denied.settimeout(0.5)
             self.assertRaises(TimeoutError, denied.connect, (A["servers"][0], SERVER_PORT))
             self.assertEqual(self.pool()["sessions"], 1)
-            accepted.close()
-            listening.close()
-            self.stop()
+            for family, address in ((4, A["outside"]), (4, A["inside"]), (6, ADDRESSES[6]["outside"]), (4, A["servers"][0])):
+                self.assertEqual(self.ping(self.network_, family, address), 3, address)
+            # A session from outside is judged by the inside address.
+            asking = self.customer(socket.SOCK_DGRAM)
+            udp, allowed, denied = (self.server(socket.SOCK_DGRAM, port) for port in (5353, 6000, 6001))
+            asking.sendto(b"?", udp.getsockname())
+            _, public = udp.recvfrom(100)
+            denied.sendto(b"denied", public)
+            allowed.sendto(b"allowed", public)
+            self.assertEqual(asking.recvfrom(100), (b"allowed", allowed.getsockname()))
+            self.assertGreaterEqual(self.stop()["packets"]["dropped"]["denied"], 1)
+            for one in (accepted, listening, udp, allowed, denied):
+                one.close()
 
     def test_rfc4787_req1_and_req8_mapping_and_filtering(self):
         """The behaviour that RFC 5780 tries with two addresses and two ports outside, for all nine combinations."""

@@ -67,6 +67,13 @@ void ChainReader::read_chain(const Context& context, const toml::node& node) {
       context.problem(element, in_quotes(kind->name) + " is there more than once: name it once");
     }
   }
+  std::vector<std::string> rewriting;
+  for (const Chosen& one : chosen_) {
+    if (one.kind->rewrites) rewriting.emplace_back(one.kind->name);
+  }
+  if (rewriting.size() > 1)
+    context.problem(node, "has more than one function that rewrites packets (" +
+                              joined(rewriting, ", ") + "): name one of them");
 }
 
 SettingsReader* ChainReader::reader_of(const FunctionKind& kind) const {

@@ -176,6 +176,12 @@ TEST(Chain, WhereNamesAreWrongAllKeysAreReadAndNoneIsRefused) {
             "f.toml:1: chain: \"to\" is not known: give \"balance\" or \"toy\"");
 }
 
+TEST(Chain, OneFunctionRewrites) {
+  EXPECT_EQ(message(parse_chain("chain = [\"balance\", \"firewall\", \"nat\"]")),
+            "f.toml:1: chain: has more than one function that rewrites packets (\"balance\", "
+            "\"nat\"): name one of them");
+}
+
 TEST(Chain, KeysOfTheFileBelowATableAreNotTheTables) {
   EXPECT_EQ(
       message(parse_chain("[table]\nfunction = \"forward\"")),

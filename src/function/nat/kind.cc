@@ -22,6 +22,7 @@ const FunctionKind& nat_kind() {
   static constexpr FunctionKind kKind{
       .name = "nat",
       .summary = "NAT for many customers: gives sessions from inside public addresses and ports",
+      .rewrites = true,
       .keys = kKeys,
       .commands = kCommands,
       .telemetry = kTelemetry,

@@ -55,9 +55,6 @@ class CountedTable {
 
   CountedTable(std::span<Slot> slots, const Hasher& hasher) : slots_(slots), hasher_(&hasher) {}
 
-  void clear() const {
-    for (Slot& slot : slots_) slot = {};
-  }
   std::size_t size() const { return slots_.size(); }
   Slot& operator[](std::size_t place) const { return slots_[place]; }
   /// Returns the place where `wanted` is, or the free one where it would be. At least one place
@@ -114,7 +111,8 @@ class Mappings {
                     sizeof(std::uint16_t));
   }
 
-  /// `memory` has `bytes_for(ports, has_peers)` bytes, aligned to 8. `hasher` must outlive this.
+  /// `memory` has `bytes_for(ports, has_peers)` bytes, aligned to 8: all 0 if there are no
+  /// mappings. `hasher` must outlive this.
   Mappings(std::byte* memory, std::size_t ports, bool has_peers, const Hasher& hasher)
       : peers_in_use_(reinterpret_cast<std::uint64_t*>(memory)),
         taken_(peers_in_use_ + 1, ports / 64),
@@ -124,14 +122,6 @@ class Mappings {
                hasher),
         place_of_(reinterpret_cast<std::uint16_t*>(memory + bytes_for(ports, has_peers)) - ports,
                   ports) {}
-
-  /// Removes all mappings.
-  void clear() const {
-    table_.clear();
-    peers_.clear();
-    for (std::uint64_t& word : taken_) word = 0;
-    *peers_in_use_ = 0;
-  }
 
   /// Returns the port that these ends have.
   std::optional<Offset> find(const MappedEnds& ends) const {

@@ -64,14 +64,28 @@ std::optional<AddressV4> NatV4::customer_of(const EndpointV4& end) const {
   return end.address;
 }
 
+NatV4::Need NatV4::need_of(const KeyV4& key) const {
+  Need need{.rule = settings_->rule_for(key.source, key.destination),
+            .is_in = blocks_->has(key.destination),
+            .is_hosts = std::ranges::binary_search(settings_->hosts, key.destination)};
+  if (need.is_hosts && !need.is_in) need.rule = nullptr;
+  return need;
+}
+
 /// Steers by the customer, so that all his sessions have one worker; a session of two customers,
-/// by the one with the lesser address.
+/// by the one with the lesser address. Where no port says which customer a packet is for, steers by
+/// the remote end, which nothing rewrites.
 Steered NatV4::steer(std::span<const KeyV4> keys) const {
   Steered steered;
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const auto source = customer_of(source_of(keys[i]));
     const auto destination = customer_of(destination_of(keys[i]));
     if (!source && !destination) continue;
+    if (!has_ports(keys[i].protocol) && keys[i].protocol != kProtocolIcmp) {
+      if (!source) steered.by_source |= std::uint64_t{1} << i;
+      if (!destination) steered.by_destination |= std::uint64_t{1} << i;
+      continue;
+    }
     steered.by_owner |= std::uint64_t{1} << i;
     steered.owner[i] = source && destination ? std::min(*source, *destination)
                        : source              ? *source
@@ -88,14 +102,13 @@ std::uint64_t NatV4::screen(Burst& burst, Lane<KeyV4>& lane, std::uint64_t unkno
   for_each_bit(unknown, [&](unsigned i) {
     const KeyV4& key = lane.key[i];
     Verdict& verdict = burst.verdict[lane.packet[i]];
-    const bool is_in = blocks_->has(key.destination);
-    const bool is_out = settings_->rule_for(key.source, key.destination) != nullptr;
-    if (!is_in && !is_out) {
+    const Need need = need_of(key);
+    if (need.rule == nullptr && !need.is_in) {
       verdict = Verdict::no_service;
       return;
     }
     const bool begins = begins_strictly(burst.signal[lane.packet[i]]);
-    if (is_in) {
+    if (need.is_in) {
       const auto inside = begins ? blocks_->enter({.outside = destination_of(key),
                                                    .remote = source_of(key),
                                                    .protocol = key.protocol,
@@ -103,8 +116,7 @@ std::uint64_t NatV4::screen(Burst& burst, Lane<KeyV4>& lane, std::uint64_t unkno
                                                   false)
                                  : std::unexpected(Verdict::no_mapping);
       if (!inside) {
-        const bool is_own = std::ranges::binary_search(settings_->own, key.destination);
-        verdict = is_own ? Verdict::no_service : inside.error();
+        verdict = need.is_hosts ? Verdict::no_service : inside.error();
         return;
       }
     } else if (!begins) {
@@ -125,12 +137,12 @@ void NatV4::open(const Burst& burst, Opening<KeyV4>& opening) {
   if (opening.is_resumed) return resume(opening);
   now_ = burst.now;
   const KeyV4& key = opening.key;
-  const NatRule* const rule = settings_->rule_for(key.source, key.destination);
-  const bool is_in = blocks_->has(key.destination);
+  const auto [rule, is_in, is_hosts] = need_of(key);
   if (rule == nullptr && !is_in) return pass_over(opening);
   const bool is_query = key.protocol == kProtocolIcmp;
   // One identifier cannot be that of both customers.
-  if (rule != nullptr && is_in && is_query) return opening.refuse(Verdict::no_mapping);
+  if (rule != nullptr && is_in && is_query)
+    return is_hosts ? pass_over(opening) : opening.refuse(Verdict::no_mapping);
   State state{
       .ends = {}, .source = {}, .destination = {}, .remote = key.destination, .sender = key.source};
   state.ends.protocol = key.protocol;
@@ -151,6 +163,7 @@ void NatV4::open(const Burst& burst, Opening<KeyV4>& opening) {
                                         .protocol = key.protocol,
                                         .now = now_},
                                        true);
+    if (!inside && is_hosts) return pass_over(opening);
     if (!inside) return opening.refuse(inside.error());
     state.destination = inside->ref;
     state.ends.destination = inside->inside.address;
@@ -259,22 +272,24 @@ void NatV4::serve(Burst& burst, std::uint64_t places, const States<KeyV4>& state
     if (lane.connection[i] == ConnId::none) [[unlikely]] {
       // Nothing that is to be translated may leave without being so.
       const KeyV4& key = lane.key[i];
-      const bool is_concerned = blocks_->has(key.destination) ||
-                                settings_->rule_for(key.source, key.destination) != nullptr;
+      const Need need = need_of(key);
+      const bool is_concerned = need.rule != nullptr || (need.is_in && !need.is_hosts);
       if (is_concerned && is_served(verdict)) verdict = Verdict::no_connection;
       if (verdict == Verdict::tracked) verdict = Verdict::no_service;
       return;
     }
     Ends ends;
     std::memcpy(&ends, states[lane.connection[i]], sizeof(ends));
+    if (ends.changed == 0) return;
     if ((ends.changed & kSource) != 0) lane.set_source(i, ends.source, ends.source_port);
     if ((ends.changed & kDestination) != 0)
       lane.set_destination(i, ends.destination, ends.destination_port);
     if ((ends.changed & kIdentifier) != 0)
       lane.set_identifier(i,
                           (ends.changed & kSource) != 0 ? ends.source_port : ends.destination_port);
+    // A handshake's packets change the state and its timeout, so they count from either side.
     const bool is_from_outside = (ends.changed & (kSource | kDestination)) == kDestination;
-    lane.idle |= std::uint64_t{is_from_outside} << i;
+    lane.idle |= std::uint64_t{is_from_outside && !has_handshake(ends.protocol)} << i;
     out += (ends.changed & kSource) != 0;
     in += (ends.changed & kDestination) != 0;
     verdict = Verdict::tracked;
@@ -284,6 +299,12 @@ void NatV4::serve(Burst& burst, std::uint64_t places, const States<KeyV4>& state
 }
 
 // --- another worker, another process
+
+auto NatV4::target(const KeyV4& key, const std::byte* at) const -> Target {
+  Ends ends;
+  std::memcpy(&ends, at, sizeof(ends));
+  return {leaving(key, ends), std::nullopt};
+}
 
 void NatV4::write(const KeyV4&, const std::byte* at, std::byte* image) const {
   State state;

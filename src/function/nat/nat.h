@@ -40,6 +40,7 @@ class NatV4 final : public FunctionFor<KeyV4> {
   void open(const Burst& burst, Opening<KeyV4>& opening) override;
   Verdict event(Event event, const std::byte* state, bool is_proved) override;
   void serve(Burst& burst, std::uint64_t places, const States<KeyV4>& states) override;
+  Target target(const KeyV4& key, const std::byte* state) const override;
   void write(const KeyV4& key, const std::byte* state, std::byte* image) const override;
 
   void take_on(std::shared_ptr<const NatSettings>& settings) { settings_.swap(settings); }
@@ -74,6 +75,13 @@ class NatV4 final : public FunctionFor<KeyV4> {
   };
   static_assert(sizeof(Image) == 20);
 
+  /// The translation that a packet needs.
+  struct Need {
+    const NatRule* rule = nullptr;  ///< rule of its source; null: its source stays
+    bool is_in = false;             ///< its destination is a pool's
+    bool is_hosts = false;          ///< its destination is also the host's own
+  };
+  Need need_of(const KeyV4& key) const;
   std::optional<AddressV4> customer_of(const EndpointV4& end) const;
   void accept(Opening<KeyV4>& opening, const State& state);
   void pass_over(Opening<KeyV4>& opening);
@@ -108,11 +116,8 @@ class Untranslated final : public FunctionFor<K> {
     const Lane<K>& lane = burst.lane<K>();
     for_each_bit(places, [&](unsigned i) {
       Verdict& verdict = burst.verdict[lane.packet[i]];
-      if (lane.connection[i] != ConnId::none) {
-        verdict = Verdict::tracked;
-      } else if (verdict == Verdict::tracked) {
-        verdict = Verdict::no_service;
-      }
+      const bool has_entry = lane.connection[i] != ConnId::none;
+      if (!has_entry && verdict == Verdict::tracked) verdict = Verdict::no_service;
     });
   }
 };

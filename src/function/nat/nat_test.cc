@@ -270,6 +270,47 @@ TEST_F(NatTest, OtherProtocolsKeepTheCustomersAddress) {
   EXPECT_EQ(inside_end("y:0", gre, kGre), "no_mapping");
 }
 
+TEST_F(NatTest, TwoCustomersOfAnAddressCannotBothUseAProtocolWithoutPorts) {
+  constexpr std::uint8_t kEsp = 50;
+  for (const std::string mapping : kDependences) {
+    use("mapping = \"" + mapping + "\"\nblock_size = 64\nblocks_per_customer = 1");
+    std::set<std::string> ends;
+    for (char host = 'a'; host <= 'o'; ++host) {
+      const std::string end = public_end(std::string{host} + ":0", "z:0", kEsp);
+      EXPECT_TRUE(end == "reply_collision" || ends.insert(end).second) << end;
+    }
+    EXPECT_LE(ends.size(), 4U) << "one of each public address";
+    EXPECT_EQ(count("sessions"), ends.size());
+  }
+}
+
+// A kernel's session, say, has the reply's key.
+TEST_F(NatTest, APortWhoseReplyIsTakenGivesWayToAnother) {
+  use("mapping = \"address-and-port-dependent\"\nblock_size = 64\nports = \"1024-1087\"\n"
+      "blocks_per_customer = 1");
+  std::vector<std::string> ends;
+  for (unsigned n = 0; n < 200; ++n)
+    ends.push_back(public_end("a:" + std::to_string(5000 + n), "z:80"));
+  for (unsigned n = 0; n < 200; ++n) {
+    if (ends[n].size() < 8) line_->close({"a:" + std::to_string(5000 + n), "z:80", kUdp});
+  }
+  EXPECT_EQ(count("sessions"), 0U);
+  EXPECT_EQ(count("mappings"), 0U);
+}
+
+TEST_F(NatTest, TheHostsOwnAddressStaysReachable) {
+  v4_.own = {{Line::host('p'), 8, 0}, {Line::host('y'), 8, 0}};
+  use("filtering = \"endpoint-independent\"");
+  EXPECT_EQ(send("z:5000", "p:22", kTcp).verdict, Verdict::no_service);
+  EXPECT_EQ(send("a:5000", "p:22", kTcp).verdict, Verdict::no_service);
+  EXPECT_EQ(send("a:5000", "y:53").verdict, Verdict::no_service);
+  HostAddresses<AddressV4> told;
+  HostAddresses<AddressV6> none;
+  read(text_of("")).first->tell(told, none);
+  EXPECT_EQ(told.virtual_addresses.size(), 3U);
+  EXPECT_EQ(told.served.size(), 1U);
+}
+
 TEST_F(NatTest, PacketsToPublicAddressesWithoutAMappingAreDropped) {
   use();
   EXPECT_EQ(inside_end("z:80", "p:5000"), "no_mapping");
@@ -330,6 +371,11 @@ TEST_F(NatTest, SteersByTheCustomer) {
   const std::array keys{key("a:5000", "z:80"), key("z:80", a),    key("a:7", b),
                         key("b:5000", a),      key("z:1", "y:1"), key("z:80", "p:1")};
   const Steered steered = line_->function().steer(keys);
+  const std::array of_gre{key("a:0", "z:0"), key("z:0", "p:0")};
+  auto gre = of_gre;
+  for (KeyV4& one : gre) one.protocol = 47;
+  EXPECT_EQ(line_->function().steer(gre).by_destination, 0b01U);
+  EXPECT_EQ(line_->function().steer(gre).by_source, 0b10U);
   EXPECT_EQ(steered.by_owner, 0b10'1111U) << "a free port belongs to its address";
   for (unsigned i = 0; i < 4; ++i) EXPECT_EQ(steered.owner[i], Line::host('a')) << i;
 }

@@ -170,7 +170,9 @@ std::uint32_t PortBlocks::claim_at(Pool& pool, std::uint32_t address, std::uint3
 
 /// Gives a new customer a free block of an address that a hash chooses, or of one behind it.
 std::uint32_t PortBlocks::claim_anywhere(Pool& pool, std::uint32_t customer) {
-  constexpr std::uint32_t kMost = 1024;  // addresses that are looked at, to bound the time
+  constexpr std::uint32_t kMost = 16'384;  // addresses that are looked at, to bound the time
+  const std::int64_t blocks = std::int64_t{pool.addresses} * pool.is.blocks_per_address();
+  if (pool.held.load(std::memory_order_relaxed) >= blocks) return kNone;
   const Hash hash =
       hasher_(KeyV4{.source = address_with(customer), .destination = {}, .protocol = 1});
   for (std::uint32_t n = 0; n < std::min(pool.addresses, kMost); ++n) {
@@ -234,10 +236,14 @@ void PortBlocks::reclaim(Pool& pool, std::uint32_t block, Tick now) {
                              std::memory_order_release);
 }
 
-/// Makes blocks free that have rested, of the customer's address, or if he has none, of some
-/// addresses in turn.
-void PortBlocks::reclaim_near(Pool& pool, std::uint32_t customer, Tick now) {
+/// Makes blocks free that have rested: of the customer's address, or if he has none, of some
+/// addresses in turn. At most once a millisecond, as it takes some microseconds. True: it was
+/// done.
+bool PortBlocks::reclaim_near(Pool& pool, std::uint32_t customer, Tick now) {
   constexpr std::uint32_t kAtOnce = 4;
+  std::uint32_t before = pool.swept_at.load(std::memory_order_relaxed);
+  if (before == now.ms + 1 || !pool.swept_at.compare_exchange_strong(before, now.ms + 1))
+    return false;
   const std::uint32_t blocks = pool.is.blocks_per_address();
   std::uint32_t first = kNone;
   {
@@ -249,9 +255,13 @@ void PortBlocks::reclaim_near(Pool& pool, std::uint32_t customer, Tick now) {
     for (std::uint32_t n = 0; n < blocks; ++n)
       reclaim(pool, pool.first_block + address * blocks + n, now);
   };
-  if (first != kNone) return reclaim_at((first - pool.first_block) / blocks);
-  for (std::uint32_t n = 0; n < std::min(kAtOnce, pool.addresses); ++n)
-    reclaim_at(pool.swept.fetch_add(1, std::memory_order_relaxed) % pool.addresses);
+  if (first != kNone) {
+    reclaim_at((first - pool.first_block) / blocks);
+  } else {
+    for (std::uint32_t n = 0; n < std::min(kAtOnce, pool.addresses); ++n)
+      reclaim_at(pool.swept.fetch_add(1, std::memory_order_relaxed) % pool.addresses);
+  }
+  return true;
 }
 
 std::optional<AddressV4> PortBlocks::customer_at(const EndpointV4& at) const {

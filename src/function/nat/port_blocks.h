@@ -158,13 +158,13 @@ class PortBlocks {
 
   /// Under the bucket's lock of `customer`, except the atomics. (`uses` is written under the lock.)
   struct alignas(64) Block {
-    std::atomic<std::uint32_t> customer = 0;    // number of the address; 0: nobody
-    std::uint32_t next = kNone;                 // the customer's next block
-    std::uint32_t next_customer = kNone;        // first block of the bucket's next customer
-    std::uint32_t sessions = 0;                 // of the customer; valid in his first block
-    std::atomic<std::uint32_t> uses = 0;        // of all ports, and by protocols without ports
-    Tick idle_since;                            // valid if `uses` is 0
-    std::uint8_t made = 0;                      // protocols whose mappings are cleared, a bit each
+    std::atomic<std::uint32_t> customer = 0;  // number of the address; 0: nobody
+    std::uint32_t next = kNone;               // the customer's next block
+    std::uint32_t next_customer = kNone;      // first block of the bucket's next customer
+    std::uint32_t sessions = 0;               // of the customer; valid in his first block
+    std::atomic<std::uint32_t> uses = 0;      // of all ports, and by protocols without ports
+    Tick idle_since;                          // valid if `uses` is 0
+    std::uint8_t touched = 0;  // protocols whose mappings were used before, a bit each
     std::array<std::uint16_t, kSpaces> from{};  // offset from which a free port is looked for
   };
   struct Bucket {
@@ -193,7 +193,8 @@ class PortBlocks {
     std::size_t tables_at = 0;                      // bytes from `tables_`
     unsigned words = 0;                             // of an address in `taken`
     std::vector<std::atomic<std::uint64_t>> taken;  // blocks of each address, a bit each
-    std::atomic<std::uint32_t> swept = 0;  // address from which resting blocks are looked for
+    std::atomic<std::uint32_t> swept = 0;     // address from which resting blocks are looked for
+    std::atomic<std::uint32_t> swept_at = 0;  // tick behind that of the latest look; 0: none
     std::atomic<std::int64_t> held = 0;
     std::atomic<std::int64_t> most_held = 0;
     std::atomic<std::uint64_t> no_port = 0;
@@ -226,13 +227,16 @@ class PortBlocks {
   void append(Bucket& bucket, std::uint32_t& first, std::uint32_t block);
   void remove(Bucket& bucket, const Pool& pool, std::uint32_t block);
   void reclaim(Pool& pool, std::uint32_t block, Tick now);
-  void reclaim_near(Pool& pool, std::uint32_t customer, Tick now);
+  bool reclaim_near(Pool& pool, std::uint32_t customer, Tick now);
 
-  std::expected<Taken, Verdict> take_now(Pool& pool, const Wanted& wanted);
+  std::expected<Taken, Verdict> take_now(Pool& pool, const Wanted& wanted, bool& lacks_block);
   std::optional<PortRef> find(Pool& pool, std::uint32_t first, const Wanted& wanted);
   std::optional<PortRef> take_in(Pool& pool, std::uint32_t block, const Wanted& wanted);
   std::optional<PortRef> share(Pool& pool, std::uint32_t first, const Wanted& wanted);
-  void make(Pool& pool, std::uint32_t block, unsigned space);
+  /// Notes that the block has mappings of these protocols: others' memory was never touched.
+  void touch(std::uint32_t block, unsigned space) {
+    blocks_[block].touched |= static_cast<std::uint8_t>(1U << space);
+  }
   Taken count(Pool& pool, std::uint32_t first, const PortRef& ref, const Wanted& wanted);
 
   Hasher hasher_;

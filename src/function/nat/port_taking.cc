@@ -9,18 +9,12 @@ namespace millrace {
 
 // --- from inside
 
-void PortBlocks::make(Pool& pool, std::uint32_t block, unsigned space) {
-  if ((blocks_[block].made >> space & 1) != 0) return;
-  mappings(pool, block, space).clear();
-  blocks_[block].made |= static_cast<std::uint8_t>(1U << space);
-}
-
 /// Returns the port that the session's mapping has already, counted once more.
 std::optional<PortRef> PortBlocks::find(Pool& pool, std::uint32_t first, const Wanted& wanted) {
   const unsigned space = space_of(wanted.protocol);
   const MappedEnds ends = ends_of(pool, wanted);
   for (std::uint32_t block = first; block != kNone; block = blocks_[block].next) {
-    if ((blocks_[block].made >> space & 1) == 0) continue;
+    if ((blocks_[block].touched >> space & 1) == 0) continue;
     const Mappings all = mappings(pool, block, space);
     const auto offset = all.find(ends);
     if (!offset) continue;
@@ -33,7 +27,7 @@ std::optional<PortRef> PortBlocks::find(Pool& pool, std::uint32_t first, const W
 /// Gives the session a free port of that block.
 std::optional<PortRef> PortBlocks::take_in(Pool& pool, std::uint32_t block, const Wanted& wanted) {
   const unsigned space = space_of(wanted.protocol);
-  make(pool, block, space);
+  touch(block, space);
   const Mappings all = mappings(pool, block, space);
   std::uint16_t& from = blocks_[block].from[space];
   // Blocks begin at an even port, or at an odd one like the pool.
@@ -61,11 +55,13 @@ std::optional<PortRef> PortBlocks::share(Pool& pool, std::uint32_t first, const 
   std::uint64_t port = (hash % ports + wanted.attempt) % ports;
   std::uint32_t block = first;
   for (; port >= pool.is.block_size; port -= pool.is.block_size) block = blocks_[block].next;
-  make(pool, block, space);
+  touch(block, space);
   const Mappings all = mappings(pool, block, space);
   const auto offset = static_cast<std::uint16_t>(port);
+  const MappedEnds ends = ends_of(pool, wanted);
   if (all.is_free(offset)) {
-    all.insert(ends_of(pool, wanted), offset);
+    if (all.find(ends)) return std::nullopt;  // the previous attempt's mapping
+    all.insert(ends, offset);
   } else {
     all.use(offset);
   }
@@ -84,7 +80,11 @@ auto PortBlocks::count(Pool& pool, std::uint32_t first, const PortRef& ref, cons
   return {ref, outside_of(pool, ref)};
 }
 
-auto PortBlocks::take_now(Pool& pool, const Wanted& wanted) -> std::expected<Taken, Verdict> {
+/// Does what `take` does, with the blocks that are free now. `lacks_block`: another block would
+/// help.
+auto PortBlocks::take_now(Pool& pool, const Wanted& wanted, bool& lacks_block)
+    -> std::expected<Taken, Verdict> {
+  lacks_block = false;
   const std::uint32_t customer = number_of(wanted.inside.address);
   Bucket& bucket = bucket_of(customer);
   const Guard guard(bucket);
@@ -95,11 +95,15 @@ auto PortBlocks::take_now(Pool& pool, const Wanted& wanted) -> std::expected<Tak
   std::optional<PortRef> ref;
   if (first == kNone) {
     const std::uint32_t block = claim_anywhere(pool, customer);
-    if (block == kNone) return std::unexpected(Verdict::no_port);
+    lacks_block = block == kNone;
+    if (lacks_block) return std::unexpected(Verdict::no_port);
     append(bucket, first, block);
     blocks_[block].idle_since = wanted.now;
   }
-  if (!has_port) return count(pool, first, {first, PortRef::kNoPort}, wanted);
+  if (!has_port) {
+    if (wanted.attempt > 0) return std::unexpected(Verdict::no_port);
+    return count(pool, first, {first, PortRef::kNoPort}, wanted);
+  }
   if (wanted.attempt == 0) ref = find(pool, first, wanted);
   std::uint32_t held = 0;
   for (std::uint32_t block = first; !ref && block != kNone; block = blocks_[block].next, ++held)
@@ -107,7 +111,8 @@ auto PortBlocks::take_now(Pool& pool, const Wanted& wanted) -> std::expected<Tak
   if (!ref && wanted.attempt == 0 && held < pool.is.blocks_per_customer) {
     const std::uint32_t address = (first - pool.first_block) / pool.is.blocks_per_address();
     const std::uint32_t block = claim_at(pool, address, customer);
-    if (block != kNone) {
+    lacks_block = block == kNone;
+    if (!lacks_block) {
       append(bucket, first, block);
       ref = take_in(pool, block, wanted);
     }
@@ -119,11 +124,10 @@ auto PortBlocks::take_now(Pool& pool, const Wanted& wanted) -> std::expected<Tak
 
 auto PortBlocks::take(const Wanted& wanted) -> std::expected<Taken, Verdict> {
   Pool& pool = pools_[wanted.pool];
-  auto taken = take_now(pool, wanted);
-  if (!taken && taken.error() == Verdict::no_port && wanted.attempt == 0) {
-    reclaim_near(pool, number_of(wanted.inside.address), wanted.now);
-    taken = take_now(pool, wanted);
-  }
+  bool lacks_block = false;
+  auto taken = take_now(pool, wanted, lacks_block);
+  if (!taken && lacks_block && reclaim_near(pool, number_of(wanted.inside.address), wanted.now))
+    taken = take_now(pool, wanted, lacks_block);
   if (!taken) {
     auto& refused = taken.error() == Verdict::no_port ? pool.no_port : pool.over_limit;
     refused.fetch_add(1, std::memory_order_relaxed);
@@ -148,6 +152,7 @@ auto PortBlocks::take_again(const Wanted& wanted, const EndpointV4& outside, con
   Bucket& bucket = bucket_of(customer);
   const Guard guard(bucket);
   std::uint32_t first = first_of(bucket, customer, pool);
+  if (first != kNone && blocks_[first].sessions == UINT16_MAX) return refused;
   if (space == kNoSpace) {
     if (first == kNone) {
       const std::uint32_t block = claim_at(pool, place->address, customer);
@@ -163,7 +168,7 @@ auto PortBlocks::take_again(const Wanted& wanted, const EndpointV4& outside, con
     if (claim(pool, block, customer) == kNone) return refused;
     append(bucket, first, block);
   }
-  make(pool, block, space);
+  touch(block, space);
   const Mappings all = mappings(pool, block, space);
   const PortRef ref{
       block, static_cast<std::uint16_t>((outside.port - pool.is.first_port) % pool.is.block_size)};
@@ -193,7 +198,7 @@ auto PortBlocks::enter(const Arrived& arrived, bool takes) -> std::expected<Insi
   Bucket& bucket = bucket_of(customer);
   const Guard guard(bucket);
   if (blocks_[block].customer.load(std::memory_order_relaxed) != customer ||
-      (blocks_[block].made >> space & 1) == 0)
+      (blocks_[block].touched >> space & 1) == 0)
     return refused;
   const Mappings all = mappings(pool, block, space);
   const auto offset =
@@ -244,7 +249,7 @@ void PortBlocks::release(const PortRef& ref, std::uint8_t protocol, const Addres
 std::uint64_t PortBlocks::mappings_in(std::uint32_t block) const {
   std::uint64_t count = 0;
   for (unsigned space = 0; space < kSpaces; ++space) {
-    if ((blocks_[block].made >> space & 1) != 0)
+    if ((blocks_[block].touched >> space & 1) != 0)
       count += mappings(pool_of(block), block, space).in_use();
   }
   return count;

@@ -94,6 +94,8 @@ class Maker {
       const auto has = [&own](const auto& known) { return known.first.contains(own.address); };
       if (std::ranges::any_of(of_pools_, has)) settings_->own.push_back(own.address);
     }
+    for (const auto& own : around_.v4.own) settings_->hosts.push_back(own.address);
+    std::ranges::sort(settings_->hosts);
     std::ranges::sort(settings_->own);
     for (const RawNatRule& rule : raw_.rules) add_rule(rule);
     settings_->index();
@@ -212,6 +214,11 @@ class Maker {
     for (const Text& text : raw.source) {
       const auto prefix = prefix_from(text, "nat.rule.source");
       if (!prefix) continue;
+      if (prefix->address == AddressV4{}) {
+        problems_.add(text.line, "nat.rule.source",
+                      to_string(*prefix) + " has 0.0.0.0, which is no customer's: give others");
+        continue;
+      }
       const auto [first, is_new] = sources_.emplace(*prefix, text.line);
       if (!is_new) {
         problems_.add(text.line, "nat.rule.source",

@@ -45,8 +45,13 @@ FunctionFacts NatSettings::facts() const {
 }
 
 std::vector<std::string> NatSettings::unchangeable(const FunctionSettings& is) const {
-  if (pools == static_cast<const NatSettings&>(is).pools) return {};
-  return {"nat.pool"};
+  const auto& other = static_cast<const NatSettings&>(is);
+  std::vector<std::string> differ;
+  if (pools != other.pools) differ.emplace_back("nat.pool");
+  // Live sessions are steered by their customers.
+  if (!std::ranges::equal(rules, other.rules, &NatRule::has_same_customers))
+    differ.emplace_back("nat.rule (source or pool)");
+  return differ;
 }
 
 void NatSettings::append_doubts(const Surroundings& around, std::vector<std::string>& all) const {
@@ -54,6 +59,15 @@ void NatSettings::append_doubts(const Surroundings& around, std::vector<std::str
     const auto uses = [n](const NatRule& rule) { return rule.pool == n; };
     if (std::ranges::none_of(rules, uses))
       all.push_back("no rule of NAT uses the pool \"" + pools[n].name + "\"");
+  }
+  for (const Route<AddressV4>& route : around.v4.routes) {
+    for (const NatPool& pool : pools) {
+      const auto has = [&route](const auto& prefix) { return prefix.contains(*route.via); };
+      if (route.via && std::ranges::any_of(pool.prefixes, has))
+        all.push_back("the pool \"" + pool.name + "\" has the address of a router, " +
+                      to_string(*route.via) +
+                      ", and millrace would answer ARP for it: leave it out");
+    }
   }
   // A kernel beside millrace that has one of these addresses takes ports for its own connections.
   for (const AddressV4& address : own) {
@@ -73,7 +87,11 @@ void NatSettings::tell(HostAddresses<AddressV4>& v4, HostAddresses<AddressV6>&) 
     for (const Prefix<AddressV4>& prefix : pool.prefixes) {
       for (std::uint32_t n = 0; n < addresses_in(prefix); ++n) {
         const AddressV4 address = address_in(prefix, n);
-        if (!std::ranges::binary_search(own, address)) v4.virtual_addresses.push_back(address);
+        if (std::ranges::binary_search(own, address)) {
+          v4.served.push_back({address, 8 * AddressV4::kBytes});
+        } else {
+          v4.virtual_addresses.push_back(address);
+        }
       }
     }
   }

@@ -59,13 +59,17 @@ struct NatRule {
   std::vector<Prefix<AddressV4>> exempt;   ///< destinations to which nothing is translated
   std::uint16_t pool = 0;                  ///< place in `NatSettings::pools`
   PrefixTable<AddressV4> exempt_table;
+
+  bool has_same_customers(const NatRule& other) const {
+    return sources == other.sources && pool == other.pool;
+  }
 };
 
 struct NatSettings final : FunctionSettings {
   std::vector<NatPool> pools;  ///< with distinct names
   std::vector<NatRule> rules;
-  /// The host's own addresses among those of pools, sorted.
-  std::vector<AddressV4> own;
+  std::vector<AddressV4> hosts;  ///< the host's own addresses, sorted
+  std::vector<AddressV4> own;    ///< hosts' addresses that are also a pool's, sorted
 
   /// Fills the tables below. To be called once the members above are complete.
   void index();
