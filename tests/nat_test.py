@@ -142,7 +142,7 @@ class Nat(Asked):
 
     def test_shards_move(self):
         """Sessions keep their public ends while their customer's shard goes from worker to worker."""
-        self.serve_with(configuration(extra="[spread]\nlevel = true\n"))
+        self.serve_with(configuration(extra="[spread]\nlevel = true\nlevel_interval_ms = 60000\n"))
         listening = self.server()
         pairs = []
         for _ in range(40):
