@@ -115,13 +115,14 @@ struct Lane {
     changed[i] |= kIdentifier;
   }
   /// Returns the key of the lane's packet `i` as it leaves.
-  K leaving(unsigned i) const {
-    K is = key[i];
-    if ((changed[i] & kSource) != 0) is.source = target[i].source;
-    if ((changed[i] & kDestination) != 0) is.destination = target[i].destination;
-    if ((changed[i] & (kSource | kIdentifier)) != 0) is.source_port = target[i].source_port;
-    if ((changed[i] & (kDestination | kIdentifier)) != 0)
-      is.destination_port = target[i].destination_port;
+  K leaving(unsigned i) const { return leaving(key[i], target[i], changed[i]); }
+  /// Returns a key of which those parts are replaced by those of `target` (bits of `Changed`).
+  static K leaving(K is, const K& target, std::uint8_t changed) {
+    if ((changed & kSource) != 0) is.source = target.source;
+    if ((changed & kDestination) != 0) is.destination = target.destination;
+    if ((changed & (kSource | kIdentifier)) != 0) is.source_port = target.source_port;
+    if ((changed & (kDestination | kIdentifier)) != 0)
+      is.destination_port = target.destination_port;
     return is;
   }
 

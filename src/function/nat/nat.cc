@@ -23,25 +23,6 @@ EndpointV4 remote_of(const KeyV4& key) {
   return {key.destination, key.protocol == kProtocolIcmp ? std::uint16_t{0} : key.destination_port};
 }
 
-/// Returns how packets with that key leave. An ICMP query has its identifier in place of both
-/// ports.
-template <class Ends>
-KeyV4 leaving(KeyV4 key, const Ends& ends) {
-  if ((ends.changed & kSource) != 0) {
-    key.source = ends.source;
-    key.source_port = ends.source_port;
-  }
-  if ((ends.changed & kDestination) != 0) {
-    key.destination = ends.destination;
-    key.destination_port = ends.destination_port;
-  }
-  if ((ends.changed & kIdentifier) != 0) {
-    key.source_port = key.destination_port =
-        (ends.changed & kSource) != 0 ? ends.source_port : ends.destination_port;
-  }
-  return key;
-}
-
 }  // namespace
 
 Part NatV4::part() const {
@@ -181,7 +162,11 @@ void NatV4::open(const Burst& burst, Opening<KeyV4>& opening) {
     state.ends.source_port = taken->outside.port;
     state.ends.changed |= kSource;
   }
-  if (is_query) state.ends.changed |= kIdentifier;
+  if (is_query) {  // it has its identifier in place of both ports
+    state.ends.changed |= kIdentifier;
+    auto& kept = rule != nullptr ? state.ends.source_port : state.ends.destination_port;
+    state.ends.source_port = state.ends.destination_port = kept;
+  }
   auto& opened = rule != nullptr ? counters_.sessions : counters_.from_outside;
   opened.add(1);
   counters_.live.add(1);
@@ -199,7 +184,7 @@ auto NatV4::take(const Opening<KeyV4>& opening, const NatRule& rule)
 }
 
 void NatV4::accept(Opening<KeyV4>& opening, const State& state) {
-  const KeyV4 leaves = leaving(opening.key, state.ends);
+  const KeyV4 leaves = state.ends.leaving(opening.key);
   Ends reply{.source = opening.key.destination,
              .destination = opening.key.source,
              .source_port = opening.key.destination_port,
@@ -271,10 +256,7 @@ void NatV4::serve(Burst& burst, std::uint64_t places, const States<KeyV4>& state
     Verdict& verdict = burst.verdict[lane.packet[i]];
     if (lane.connection[i] == ConnId::none) [[unlikely]] {
       // Nothing that is to be translated may leave without being so.
-      const KeyV4& key = lane.key[i];
-      const Need need = need_of(key);
-      const bool is_concerned = need.rule != nullptr || (need.is_in && !need.is_hosts);
-      if (is_concerned && is_served(verdict)) verdict = Verdict::no_connection;
+      if (need_of(lane.key[i]).is_there() && is_served(verdict)) verdict = Verdict::no_connection;
       if (verdict == Verdict::tracked) verdict = Verdict::no_service;
       return;
     }
@@ -284,9 +266,7 @@ void NatV4::serve(Burst& burst, std::uint64_t places, const States<KeyV4>& state
     if ((ends.changed & kSource) != 0) lane.set_source(i, ends.source, ends.source_port);
     if ((ends.changed & kDestination) != 0)
       lane.set_destination(i, ends.destination, ends.destination_port);
-    if ((ends.changed & kIdentifier) != 0)
-      lane.set_identifier(i,
-                          (ends.changed & kSource) != 0 ? ends.source_port : ends.destination_port);
+    if ((ends.changed & kIdentifier) != 0) lane.set_identifier(i, ends.source_port);
     // A handshake's packets change the state and its timeout, so they count from either side.
     const bool is_from_outside = (ends.changed & (kSource | kDestination)) == kDestination;
     lane.idle |= std::uint64_t{is_from_outside && !has_handshake(ends.protocol)} << i;
@@ -303,7 +283,7 @@ void NatV4::serve(Burst& burst, std::uint64_t places, const States<KeyV4>& state
 auto NatV4::target(const KeyV4& key, const std::byte* at) const -> Target {
   Ends ends;
   std::memcpy(&ends, at, sizeof(ends));
-  return {leaving(key, ends), std::nullopt};
+  return {ends.leaving(key), std::nullopt};
 }
 
 void NatV4::write(const KeyV4&, const std::byte* at, std::byte* image) const {
@@ -328,11 +308,9 @@ void NatV4::resume(Opening<KeyV4>& opening) {
   const KeyV4& key = opening.key;
   Image was;
   if (opening.image != nullptr) std::memcpy(&was, opening.image, sizeof(was));
-  const NatRule* const rule = settings_->rule_for(key.source, key.destination);
   if (was.changed == 0) {
-    if (rule != nullptr || blocks_->has(key.destination))
-      return opening.refuse(Verdict::no_mapping);
-    return pass_over(opening);
+    const Need need = need_of(key);
+    return need.is_there() ? opening.refuse(Verdict::no_mapping) : pass_over(opening);
   }
   State state{.ends = {.source = was.source,
                        .destination = was.destination,

@@ -53,6 +53,12 @@ class NatV4 final : public FunctionFor<KeyV4> {
     std::uint16_t source_port = 0, destination_port = 0;
     std::uint8_t changed = 0;  ///< bits of `Lane::Changed`; 0: the session is not translated
     std::uint8_t protocol = 0;
+
+    /// Returns how packets with that key leave.
+    KeyV4 leaving(const KeyV4& key) const {
+      return Lane<KeyV4>::leaving(
+          key, {source, destination, source_port, destination_port, key.protocol}, changed);
+    }
   };
   /// The originator's entry.
   struct State {
@@ -80,6 +86,9 @@ class NatV4 final : public FunctionFor<KeyV4> {
     const NatRule* rule = nullptr;  ///< rule of its source; null: its source stays
     bool is_in = false;             ///< its destination is a pool's
     bool is_hosts = false;          ///< its destination is also the host's own
+
+    /// True if the packet may not leave without a translation.
+    bool is_there() const { return rule != nullptr || (is_in && !is_hosts); }
   };
   Need need_of(const KeyV4& key) const;
   std::optional<AddressV4> customer_of(const EndpointV4& end) const;

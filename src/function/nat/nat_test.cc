@@ -357,6 +357,23 @@ TEST_F(NatTest, SessionsGoOnInAnotherProcess) {
   }
 }
 
+// In a chain, another function may have such a connection.
+TEST_F(NatTest, ConnectionsToTheHostGoOnUntranslated) {
+  v4_.own = {{Line::host('y'), 8, 0}};
+  use();
+  std::array<std::byte, Part::kMost> state;
+  std::array<std::byte, Part::kMost> reply_state;
+  Opening<KeyV4> opening{.key = {.source = Line::host('a'), .destination = Line::host('y')},
+                         .state = state.data(),
+                         .reply_state = reply_state.data(),
+                         .is_resumed = true};
+  line_->function().open(line_->burst(), opening);
+  EXPECT_EQ(opening.decision, Opening<KeyV4>::Decision::unconcerned);
+  opening.key.destination = Line::host('z');
+  line_->function().open(line_->burst(), opening);
+  EXPECT_EQ(opening.decision, Opening<KeyV4>::Decision::refused) << "its public end is not known";
+}
+
 TEST_F(NatTest, SteersByTheCustomer) {
   use("filtering = \"endpoint-independent\"");
   const std::string a = public_end("a:5000", "z:80");

@@ -96,6 +96,14 @@ std::uint32_t PortBlocks::block_at(const Place& place, std::uint16_t port) const
   return pool.first_block + place.address * blocks + block;
 }
 
+std::pair<std::atomic<std::uint64_t>&, std::uint64_t> PortBlocks::bit_of(Pool& pool,
+                                                                         std::uint32_t block) {
+  const std::uint32_t blocks = pool.is.blocks_per_address();
+  const std::uint32_t number = block - pool.first_block;
+  const std::size_t word = std::size_t{number / blocks} * pool.words + number % blocks / 64;
+  return {pool.taken[word], std::uint64_t{1} << number % blocks % 64};
+}
+
 EndpointV4 PortBlocks::outside_of(const Pool& pool, const PortRef& ref) const {
   const std::uint32_t blocks = pool.is.blocks_per_address();
   const std::uint32_t number = ref.block() - pool.first_block;
@@ -139,11 +147,8 @@ std::uint32_t PortBlocks::first_of(const Bucket& bucket, std::uint32_t customer,
 
 /// Gives the customer a block that nobody has. Returns the block; `kNone` if somebody has it.
 std::uint32_t PortBlocks::claim(Pool& pool, std::uint32_t block, std::uint32_t customer) {
-  const std::uint32_t blocks = pool.is.blocks_per_address();
-  const std::uint32_t number = block - pool.first_block;
-  const std::size_t word = std::size_t{number / blocks} * pool.words + number % blocks / 64;
-  const std::uint64_t bit = std::uint64_t{1} << number % blocks % 64;
-  if ((pool.taken[word].fetch_or(bit, std::memory_order_acquire) & bit) != 0) return kNone;
+  const auto [word, bit] = bit_of(pool, block);
+  if ((word.fetch_or(bit, std::memory_order_acquire) & bit) != 0) return kNone;
   blocks_[block].customer.store(customer, std::memory_order_release);
   const std::int64_t held = pool.held.fetch_add(1, std::memory_order_relaxed) + 1;
   std::int64_t most = pool.most_held.load(std::memory_order_relaxed);
@@ -229,11 +234,8 @@ void PortBlocks::reclaim(Pool& pool, std::uint32_t block, Tick now) {
   remove(bucket, pool, block);
   is.customer.store(0, std::memory_order_release);
   pool.held.fetch_sub(1, std::memory_order_relaxed);
-  const std::uint32_t blocks = pool.is.blocks_per_address();
-  const std::uint32_t number = block - pool.first_block;
-  const std::size_t word = std::size_t{number / blocks} * pool.words + number % blocks / 64;
-  pool.taken[word].fetch_and(~(std::uint64_t{1} << number % blocks % 64),
-                             std::memory_order_release);
+  const auto [word, bit] = bit_of(pool, block);
+  word.fetch_and(~bit, std::memory_order_release);
 }
 
 /// Makes blocks free that have rested: of the customer's address, or if he has none, of some

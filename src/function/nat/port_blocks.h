@@ -22,9 +22,9 @@
 #include <optional>
 #include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
-#include "core/counter.h"
 #include "core/prefix_table.h"
 #include "core/verdict.h"
 #include "function/nat/mappings.h"
@@ -93,7 +93,7 @@ class PortBlocks {
   static constexpr std::uint32_t kRestMs = 120'000;
   static constexpr std::size_t kMostBlocks = std::size_t{1} << 22;
 
-  /// Errors: the pools have more than `kMostBlocks` blocks (usage); no memory (failed).
+  /// The pools have at most `kMostBlocks` blocks. Error (failed): no address space.
   static Result<std::unique_ptr<PortBlocks>> create(std::span<const NatPool> pools);
   ~PortBlocks();
   PortBlocks(const PortBlocks&) = delete;
@@ -188,7 +188,6 @@ class PortBlocks {
     NatPool is;
     std::uint32_t first_block = 0;
     std::uint32_t addresses = 0;
-    std::uint32_t first_prefix = 0;                 // place in `prefixes_`
     std::size_t table_bytes = 0;                    // of the mappings of one block and protocol
     std::size_t tables_at = 0;                      // bytes from `tables_`
     unsigned words = 0;                             // of an address in `taken`
@@ -206,13 +205,18 @@ class PortBlocks {
   };
 
   explicit PortBlocks(std::span<const NatPool> pools);
-  Result<void> map_tables(std::size_t bytes);
 
   std::optional<Place> place_of(const AddressV4& address) const;
   AddressV4 address_of(const Pool& pool, std::uint32_t address) const;
   Pool& pool_of(std::uint32_t block) const;
   /// Returns the block of a public port; `kNone` if it is in none.
   std::uint32_t block_at(const Place& place, std::uint16_t port) const;
+  static std::uint16_t offset_of(const Pool& pool, std::uint16_t port) {
+    return static_cast<std::uint16_t>((port - pool.is.first_port) % pool.is.block_size);
+  }
+  /// Returns the word of `Pool::taken` with the block's bit, and that bit.
+  static std::pair<std::atomic<std::uint64_t>&, std::uint64_t> bit_of(Pool& pool,
+                                                                      std::uint32_t block);
   EndpointV4 outside_of(const Pool& pool, const PortRef& ref) const;
   Mappings mappings(const Pool& pool, std::uint32_t block, unsigned space) const;
   static MappedEnds ends_of(const Pool& pool, const Wanted& wanted);

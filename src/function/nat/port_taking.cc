@@ -159,8 +159,7 @@ auto PortBlocks::take_again(const Wanted& wanted, const EndpointV4& outside, con
       if (block == kNone) return refused;
       append(bucket, first, block);
     }
-    const Taken is = count(pool, first, {first, PortRef::kNoPort}, wanted);
-    return is;
+    return count(pool, first, {first, PortRef::kNoPort}, wanted);
   }
   const std::uint32_t block = block_at(*place, outside.port);
   if (block == kNone) return refused;
@@ -170,8 +169,7 @@ auto PortBlocks::take_again(const Wanted& wanted, const EndpointV4& outside, con
   }
   touch(block, space);
   const Mappings all = mappings(pool, block, space);
-  const PortRef ref{
-      block, static_cast<std::uint16_t>((outside.port - pool.is.first_port) % pool.is.block_size)};
+  const PortRef ref{block, offset_of(pool, outside.port)};
   if (all.is_free(ref.offset())) {
     if (all.find(ends)) return refused;  // the endpoint has another port by now
     all.insert(ends, ref.offset());
@@ -201,8 +199,7 @@ auto PortBlocks::enter(const Arrived& arrived, bool takes) -> std::expected<Insi
       (blocks_[block].touched >> space & 1) == 0)
     return refused;
   const Mappings all = mappings(pool, block, space);
-  const auto offset =
-      static_cast<std::uint16_t>((arrived.outside.port - pool.is.first_port) % pool.is.block_size);
+  const auto offset = offset_of(pool, arrived.outside.port);
   if (all.is_free(offset)) return refused;
   const MappedEnds ends = all.ends_of(offset);
   if (pool.is.filtering == Dependence::address_dependent) {
