@@ -216,13 +216,13 @@ class Nat(Asked):
         self.wait_until(lambda: self.ask("GET /stats")["packets"]["dropped"].get("no_port", 0) == 16)
         pool = self.pool()
         self.assertEqual((pool["mappings"], pool["held"], pool["no_port"]), (64, 1, 16))
-        [block] = self.ask("GET /nat/customer", address=A["client"])
+        [block] = self.ask("GET /nat/customer", customer=A["client"])
         self.assertEqual((block["pool"], block["last_port"] - block["first_port"], block["mappings"], block["sessions"]),
                          ("homes", 63, 64, 64))
         self.assertTrue(is_public(block["address"]))
-        self.assertEqual(self.ask("GET /nat/customer", address="198.51.100.7"), [])
-        self.refused(400, ["is no IPv4 address"], "GET /nat/customer", address="::1")
-        self.refused(400, ["address is missing"], "GET /nat/customer")
+        self.assertEqual(self.ask("GET /nat/customer", customer="198.51.100.7"), [])
+        self.refused(400, ["is no customer"], "GET /nat/customer", customer="192.0.2.1")
+        self.refused(400, ["customer is missing"], "GET /nat/customer")
         self.stop()
 
     def test_chains(self):

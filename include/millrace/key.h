@@ -35,6 +35,14 @@ struct alignas(8) Key {
   std::uint8_t protocol = 0;
   std::array<std::uint8_t, 3> zone{};
 
+  Zone number_of_zone() const {
+    return zone[0] | static_cast<Zone>(zone[1]) << 8 | static_cast<Zone>(zone[2]) << 16;
+  }
+  /// `number` must be below 2^24.
+  void set_zone(Zone number) {
+    for (unsigned i = 0; i < zone.size(); ++i) zone[i] = static_cast<std::uint8_t>(number >> 8 * i);
+  }
+
   friend bool operator==(const Key& a, const Key& b) {
     std::uint64_t difference = 0;
     for (std::size_t i = 0; i < sizeof(Key); i += 8) difference |= a.word(i) ^ b.word(i);

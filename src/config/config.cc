@@ -285,7 +285,8 @@ Result<Config> read_config(const std::string& path, const SchemeNames& schemes) 
 }
 
 Surroundings surroundings(const Config& config) {
-  Surroundings around{.v4 = config.live.v4, .v6 = config.live.v6, .ports = {}};
+  Surroundings around{
+      .v4 = config.live.v4, .v6 = config.live.v6, .ports = {}, .customers = config.live.customers};
   for (const Config::Port& port : config.live.ports)
     around.ports.push_back({port.name, !port.kernel.empty()});
   return around;

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "config/timeout_settings.h"
+#include "core/customers.h"
 #include "function/kinds.h"
 #include "host/host_for.h"
 #include "line/line.h"
@@ -82,6 +83,7 @@ struct Config {
     const auto& family() const {
       return of_family<A>(v4, v6);
     }
+    std::shared_ptr<const Customers> customers = std::make_shared<const Customers>();
     bool tells_unreachable = true;
     Idle idle = Idle::by_device;
   };

@@ -317,6 +317,10 @@ void read_mss(const Context& context, const toml::node& node, RawPort& out) {
   }
 }
 
+void read_tunnel(const Context& context, const toml::node& node, RawPort& out) {
+  text (&RawTunnels::kind)(context, node, out.tunnels);
+}
+
 Keys<RawPort> port_keys() {
   using P = RawPort;
   using N = RawNeighbour;
@@ -331,6 +335,9 @@ Keys<RawPort> port_keys() {
       {"vlan", read_vlan},
       {"mtu", integer(&P::mtu, 68, 9600, "bytes")},
       {"mss", read_mss},
+      {"tunnel", read_tunnel},
+      {"customers", [](const Context& context, const toml::node& node,
+                       RawPort& out) { read_customers(context, node, out.tunnels); }},
       {"rpf",
        choice(&P::reverse_path, {{"off", R::off}, {"loose", R::loose}, {"strict", R::strict}})},
   };
@@ -359,6 +366,9 @@ void read_live(Problems& problems, const std::vector<RawPort>& ports,
   LiveReader reader(problems, live);
   for (const RawPort& port : ports) reader.add(port);
   for (const RawRoute& route : routes) reader.add(route);
+  std::vector<RawTunnels> tunnels;
+  for (const RawPort& port : ports) tunnels.push_back(port.tunnels);
+  live.customers = customers_of(problems, tunnels, live);
 }
 
 }  // namespace millrace::config

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "config/config.h"
+#include "config/tunnels.h"
 #include "toml/keys.h"
 
 namespace millrace::config {
@@ -28,6 +29,7 @@ struct RawPort {
   std::uint16_t mss = 0;  ///< `HostLink::mss`
   Located<std::string> kernel;
   ReversePath reverse_path = ReversePath::off;
+  RawTunnels tunnels;
 };
 
 struct RawRoute {

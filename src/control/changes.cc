@@ -72,6 +72,11 @@ std::vector<std::string> unchangeable(const Config& was, const Config& is) {
   compare("host.idle", [](const Config& c) { return c.live.idle; });
   for (std::string& key : unchangeable_of_ports(was.live.ports, is.live.ports))
     differ.push_back(std::move(key));
+  // Connections know customers by their numbers, which those behind others do not change.
+  const auto& old = was.live.customers->groups();
+  const auto& now = is.live.customers->groups();
+  if (old.size() > now.size() || !std::equal(old.begin(), old.end(), now.begin()))
+    differ.emplace_back("port.customers (new ones can only stand behind all others)");
   return differ;
 }
 

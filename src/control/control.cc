@@ -205,6 +205,11 @@ auto Control::reload() -> CommandResult<Reloaded> {
   return is;
 }
 
+std::shared_ptr<const Customers> Control::customers() {
+  const std::lock_guard guard(mutex_);
+  return config_.live.customers;
+}
+
 auto Control::explain(const AnyKey& key) -> CommandResult<Explanation> {
   const std::lock_guard guard(mutex_);
   Explanation out;
@@ -248,12 +253,23 @@ auto Control::explain(const AnyKey& key) -> CommandResult<Explanation> {
         key);
   const bool is_unmatched = !is.side;
   if (!is_unmatched && (is.side == Side::reply || !is.sent_to)) return out;
-  const AnyAddress to =
-      is_unmatched ? std::visit([](const auto& of) { return AnyAddress(of.destination); }, key)
-                   : *is.sent_to;
+  AnyAddress to = is_unmatched
+                      ? std::visit([](const auto& of) { return AnyAddress(of.destination); }, key)
+                      : *is.sent_to;
+  if (out.connection && !is_unmatched) {
+    const Zone customer = std::visit([](const auto& of) { return of.number_of_zone(); },
+                                     out.connection->connection.translated);
+    if (const auto tunnel = config_.live.customers->tunnel_of(customer)) to = tunnel->end;
+  }
   WayTo way;
   if (!workers_->ask(0, [&] { way = host.way_to(to); })) return ending;
-  if (is_unmatched) {
+  const bool is_customers =
+      std::visit([](const auto& of) { return of.number_of_zone() != 0; }, key);
+  if (is_unmatched && is_customers && way.kind != WayTo::Kind::here) {
+    is.verdict = Verdict::untranslated;
+    is.why +=
+        is.why.empty() ? "nothing gives it a public source" : ", so replies would not find him";
+  } else if (is_unmatched) {
     explain_unmatched(way, to, is);
   } else if (const std::string trouble = trouble_on(way, to); !trouble.empty()) {
     is.why += "; but " + trouble;

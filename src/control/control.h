@@ -102,6 +102,8 @@ class Control {
     std::shared_ptr<const FunctionView> view;  ///< the view that explained the packet
   };
   CommandResult<Explanation> explain(const AnyKey& key);
+  /// Returns the customers behind tunnels. Any thread.
+  std::shared_ptr<const Customers> customers();
 
   struct Reloaded {
     std::vector<FunctionFacts::Count> counts;  ///< numbers of services, backends, ...

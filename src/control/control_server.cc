@@ -326,7 +326,7 @@ void ControlServer::Implementation::trace(const Request& request, Response& resp
 }
 
 void ControlServer::Implementation::explain(const Request& request, Response& response) {
-  const auto key = parse_key(parameters(request));
+  const auto key = parse_key(parameters(request), *control->customers());
   if (!key) return refuse(response, key.error());
   const auto is = control->explain(*key);
   if (!is) return refuse(response, is.error());

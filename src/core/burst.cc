@@ -60,9 +60,12 @@ void take_out(Burst& burst, std::uint64_t out) {
   leave_out_of_lanes(burst, out, [out](unsigned packet) { return new_place(out, packet); });
   unsigned kept = 0;
   std::uint64_t of_host = 0;
+  std::uint64_t from_customer = 0;
   for (unsigned i = 0; i < burst.size; ++i) {
     if ((out >> i & 1) != 0) continue;
     of_host |= (burst.of_host >> i & 1) << kept;
+    from_customer |= (burst.from_customer >> i & 1) << kept;
+    burst.customer[kept] = burst.customer[i];
     burst.data[kept] = burst.data[i];
     burst.length[kept] = burst.length[i];
     burst.wire_length[kept] = burst.wire_length[i];
@@ -76,6 +79,7 @@ void take_out(Burst& burst, std::uint64_t out) {
   }
   burst.size = kept;
   burst.of_host = of_host;
+  burst.from_customer = from_customer;
 }
 
 void split_off(Burst& burst, unsigned count, Burst& tail) {
@@ -88,6 +92,7 @@ void split_off(Burst& burst, unsigned count, Burst& tail) {
   move(&Burst::wire_length);
   move(&Burst::handle);
   move(&Burst::link);
+  move(&Burst::customer);
   move(&Burst::shard);
   move(&Burst::headers);
   move(&Burst::signal);
@@ -102,6 +107,7 @@ void split_off(Burst& burst, unsigned count, Burst& tail) {
     burst.*set &= stay;
   };
   move_bits(&Burst::of_host);
+  move_bits(&Burst::from_customer);
   move_bits(&Burst::fragments);
   tail.now = burst.now;
   tail.size = moved;

@@ -99,6 +99,7 @@ struct Lane {
     kSource = 1,  ///< address and port
     kDestination = 2,
     kIdentifier = 4,  ///< identifier of an ICMP query, which has no ports
+    kZone = 8,        ///< the packet leaves to another customer, or to none
   };
   void set_source(unsigned i, const typename K::Address& address, std::uint16_t port) {
     target[i].source = address;
@@ -114,6 +115,10 @@ struct Lane {
     target[i].source_port = target[i].destination_port = identifier;
     changed[i] |= kIdentifier;
   }
+  void set_zone(unsigned i, Zone zone) {
+    target[i].set_zone(zone);
+    changed[i] |= kZone;
+  }
   /// Returns the key of the lane's packet `i` as it leaves.
   K leaving(unsigned i) const { return leaving(key[i], target[i], changed[i]); }
   /// Returns a key of which those parts are replaced by those of `target` (bits of `Changed`).
@@ -123,6 +128,7 @@ struct Lane {
     if ((changed & (kSource | kIdentifier)) != 0) is.source_port = target.source_port;
     if ((changed & (kDestination | kIdentifier)) != 0)
       is.destination_port = target.destination_port;
+    if ((changed & kZone) != 0) is.zone = target.zone;
     return is;
   }
 
@@ -149,6 +155,15 @@ struct Burst {
   /// Packets, bits by place in the burst, that the host's kernel sends on `link`. There are none
   /// unless a function guards the host.
   std::uint64_t of_host = 0;
+  /// Packets, bits by place in the burst, that came from a customer behind a tunnel; their keys
+  /// have the customer's number as zone. Packets that a function sends to no customer leave the set
+  /// when they are rewritten.
+  std::uint64_t from_customer = 0;
+  /// Packets, bits by place in the burst, that a function sends to a customer.
+  std::uint64_t to_customer = 0;
+  /// Valid for packets in either set: the number of the packet's customer: where it goes to, or,
+  /// before it is rewritten, where it came from.
+  std::array<Zone, kMax> customer;
   /// Fragments that the parser has found and `Fragments` (src/fragments) has not seen, bits by
   /// place in the burst.
   std::uint64_t fragments = 0;
@@ -175,7 +190,7 @@ struct Burst {
   /// Makes the burst empty.
   void clear() {
     size = 0;
-    of_host = has_next_hop = has_mss = 0;
+    of_host = has_next_hop = has_mss = from_customer = to_customer = 0;
     clear_parsed();
   }
   /// Removes what the parser has written for the burst as a whole.
@@ -193,6 +208,17 @@ struct Burst {
   void send_by(unsigned packet, const A& next_hop) {
     has_next_hop |= std::uint64_t{1} << packet;
     next_hops<A>()[packet] = next_hop;
+  }
+  /// Sends the packet at place `packet` in the burst to a customer; 0: to no customer.
+  void send_to(unsigned packet, Zone to) {
+    const std::uint64_t bit = std::uint64_t{1} << packet;
+    from_customer &= ~bit;
+    to_customer = to == 0 ? to_customer & ~bit : to_customer | bit;
+    customer[packet] = to;
+  }
+  /// Returns the packet's customer, by `customer`; 0: none.
+  Zone customer_of(unsigned packet) const {
+    return ((from_customer | to_customer) >> packet & 1) != 0 ? customer[packet] : 0;
   }
   void limit_mss(unsigned packet, std::uint16_t bytes) {
     has_mss |= std::uint64_t{1} << packet;

@@ -80,6 +80,12 @@ enum class Verdict : std::uint8_t {
   reverse_path,  ///< its source has no route, or none by the port where it arrived (a port's `rpf`)
   unroutable,    ///< its destination is one to which no router forwards: loopback, ...
 
+  // Dropped: packets of tunnels (src/host/tunnels.h).
+  no_customer,      ///< in a tunnel that is no customer's
+  bad_tunnel,       ///< in a customer's tunnel, but its outer headers are not ones that are read
+  tunnel_fragment,  ///< a fragment of a tunnel's packet
+  untranslated,     ///< from a customer, and no function gives it a public source
+
   // Dropped fragments (src/fragments).
   fragment_tiny,  ///< a first fragment without the whole transport header, or one that makes up for
                   ///< it
@@ -156,6 +162,10 @@ inline constexpr std::array kVerdictKinds{
     VerdictKind{Verdict::martian_source, "martian_source", Outcome::dropped},
     VerdictKind{Verdict::reverse_path, "reverse_path", Outcome::dropped},
     VerdictKind{Verdict::unroutable, "unroutable", Outcome::dropped},
+    VerdictKind{Verdict::no_customer, "no_customer", Outcome::dropped},
+    VerdictKind{Verdict::bad_tunnel, "bad_tunnel", Outcome::dropped},
+    VerdictKind{Verdict::tunnel_fragment, "tunnel_fragment", Outcome::dropped},
+    VerdictKind{Verdict::untranslated, "untranslated", Outcome::dropped},
     VerdictKind{Verdict::fragment_tiny, "fragment_tiny", Outcome::dropped},
     VerdictKind{Verdict::fragment_invalid, "fragment_invalid", Outcome::dropped},
     VerdictKind{Verdict::fragment_overlap, "fragment_overlap", Outcome::dropped},

@@ -100,7 +100,7 @@ auto Datagrams<K>::take(const Arrival& arrival, Tick now, std::vector<ReleasedFr
   }
   const bool waits = !is_known && !fragment.is_first();
   if (waits && (!arrival.may_be_kept || free_kept_ == kNone ||
-                kept_of_source_[count_of(fragment.datagram.source)] == kMostKeptOfSource))
+                kept_of_source_[count_of(fragment.datagram)] == kMostKeptOfSource))
     return {Verdict::fragment_limit, {}};
   if (fits == Fit::fits && !add_part(entry, fragment)) return {Verdict::fragment_limit, {}};
   if (waits) {
@@ -131,7 +131,7 @@ void Datagrams<K>::complete_if_whole(Index index) {
   Entry& entry = entries_[index];
   if (entry.is_complete || entry.total == 0 || entry.bytes != entry.total) return;
   remove(open_, index);
-  --open_of_source_[count_of(entry.datagram.source)];
+  --open_of_source_[count_of(entry.datagram)];
   free_parts(entry);
   entry.is_complete = true;
   append(complete_, index);
@@ -152,6 +152,7 @@ K Datagrams<K>::key_of(const Entry& entry) const {
   key.source_port = entry.source_port;
   key.destination_port = entry.destination_port;
   key.protocol = entry.key_protocol;
+  key.set_zone(entry.datagram.customer);
   return key;
 }
 
@@ -217,7 +218,7 @@ bool Datagrams<K>::add_part(Entry& entry, const Fragment<A>& fragment) {
   } else {
     const unsigned at = (entry.parts - kFirstParts) % kPartsABlock;
     if (at == 0) {
-      std::uint16_t& of_source = blocks_of_source_[count_of(entry.datagram.source)];
+      std::uint16_t& of_source = blocks_of_source_[count_of(entry.datagram)];
       if (free_parts_ == kNone || of_source == kMostBlocksOfSource) return false;
       ++of_source;
       const Index block = pop(more_parts_, free_parts_);
@@ -238,7 +239,7 @@ void Datagrams<K>::free_parts(Entry& entry) {
     const Index block = entry.more_parts;
     entry.more_parts = more_parts_[block].next;
     push(more_parts_, free_parts_, block);
-    --blocks_of_source_[count_of(entry.datagram.source)];
+    --blocks_of_source_[count_of(entry.datagram)];
   }
   entry.parts = 0;
 }
@@ -253,7 +254,7 @@ void Datagrams<K>::keep(Entry& entry, const KeptFragment& packet) {
   (entry.last_kept == kNone ? entry.first_kept : kept_[entry.last_kept].next) = index;
   entry.last_kept = index;
   ++kept_count_;
-  ++kept_of_source_[count_of(entry.datagram.source)];
+  ++kept_of_source_[count_of(entry.datagram)];
 }
 
 template <class K>
@@ -263,7 +264,7 @@ void Datagrams<K>::release(Entry& entry, Verdict verdict, std::vector<ReleasedFr
     released.push_back({kept_[at].packet, verdict, key_of(entry)});
     push(kept_, free_kept_, at);
     --kept_count_;
-    --kept_of_source_[count_of(entry.datagram.source)];
+    --kept_of_source_[count_of(entry.datagram)];
     at = next;
   }
   entry.first_kept = entry.last_kept = kNone;
@@ -279,14 +280,16 @@ Hash Datagrams<K>::hash_of(const Datagram<A>& datagram) const {
   key.source_port = static_cast<std::uint16_t>(datagram.id >> 16);
   key.destination_port = static_cast<std::uint16_t>(datagram.id);
   key.protocol = datagram.protocol;
+  key.set_zone(datagram.customer);
   return hasher_(key);
 }
 
-/// Returns the place of a source's counts.
+/// Returns the place of the counts of a datagram's source.
 template <class K>
-unsigned Datagrams<K>::count_of(const A& source) const {
+unsigned Datagrams<K>::count_of(const Datagram<A>& datagram) const {
   K key;
-  key.source = prefix_of(source, A::kBytes == 4 ? 32 : 64);
+  key.source = prefix_of(datagram.source, A::kBytes == 4 ? 32 : 64);
+  key.set_zone(datagram.customer);
   return static_cast<unsigned>(hasher_(key) % kCounts);
 }
 
@@ -301,7 +304,7 @@ auto Datagrams<K>::find_entry(const Datagram<A>& datagram) const -> Index {
 template <class K>
 auto Datagrams<K>::make(const Datagram<A>& datagram, Tick now,
                         std::vector<ReleasedFragment>& released) -> Index {
-  std::uint16_t& of_source = open_of_source_[count_of(datagram.source)];
+  std::uint16_t& of_source = open_of_source_[count_of(datagram)];
   if (of_source == kMostOfSource) {
     // The source may send no more: only now is it worth looking for what it no longer needs.
     expire(now, kMostOfSource, released);
@@ -331,7 +334,7 @@ void Datagrams<K>::forget(Index index, Verdict why, std::vector<ReleasedFragment
   Index* link = &buckets_[hash_of(entry.datagram) % buckets_.size()];
   while (*link != index) link = &entries_[*link].next;
   *link = entry.next;
-  if (!entry.is_complete) --open_of_source_[count_of(entry.datagram.source)];
+  if (!entry.is_complete) --open_of_source_[count_of(entry.datagram)];
   remove(list_of(entry), index);
   entry.state = State::free;
   push(entries_, free_entry_, index);
@@ -390,9 +393,9 @@ Result<void> Datagrams<K>::check_invariants() const {
       if (entry.is_complete != (list == &complete_))
         return broken("a datagram is in the wrong list");
       if (find_entry(entry.datagram) != at) return broken("a datagram is not found");
-      if (!entry.is_complete) ++open[count_of(entry.datagram.source)];
+      if (!entry.is_complete) ++open[count_of(entry.datagram)];
       for (Index k = entry.first_kept; k != kNone; k = kept_[k].next) {
-        ++kept[count_of(entry.datagram.source)];
+        ++kept[count_of(entry.datagram)];
         ++kept_in_all;
         if (entry.state != State::waits) return broken("a fragment is kept although it may go on");
       }
@@ -407,7 +410,7 @@ Result<void> Datagrams<K>::check_invariants() const {
         return broken("parts do not add up");
       for (Index b = entry.more_parts; b != kNone; b = more_parts_[b].next) {
         ++blocks;
-        ++blocks_of[count_of(entry.datagram.source)];
+        ++blocks_of[count_of(entry.datagram)];
       }
     }
     if (size != list->size) return broken("a list has another size");

@@ -162,7 +162,7 @@ class Datagrams {
 
   static bool is_possible(const Fragment<A>& fragment);
   Hash hash_of(const Datagram<A>& datagram) const;
-  unsigned count_of(const A& source) const;
+  unsigned count_of(const Datagram<A>& datagram) const;
   Index find_entry(const Datagram<A>& datagram) const;
   Index make(const Datagram<A>& datagram, Tick now, std::vector<ReleasedFragment>& released);
   void begin(Entry& entry, Tick now);

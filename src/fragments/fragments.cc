@@ -68,7 +68,8 @@ void Fragments::next(std::unique_ptr<Burst>& burst, Port& port) {
 
 template <class K>
 auto Fragments::follow_one(Burst& burst, unsigned i, bool may_be_kept, bool is_known) -> After {
-  const auto fragment = read_fragment<typename K::Address>(burst.data[i], burst.headers[i]);
+  auto fragment = read_fragment<typename K::Address>(burst.data[i], burst.headers[i]);
+  if (fragment) fragment->datagram.customer = burst.customer_of(i);
   Verdict& verdict = burst.verdict[i];
   const bool is_later = burst.headers[i].protocol == kProtocolFragment;
   if (!fragment || fragment->is_first() == is_later) {

@@ -115,7 +115,7 @@ bool ChainFor<K>::ask(const Burst& burst, Link& link) {
 
 template <class K>
 void ChainFor<K>::abandon(Link& link) {
-  link.function->event(Event::abandoned, link.opening.state, false);
+  link.function->event(Event::abandoned, link.opening.key, link.opening.state, false);
 }
 
 /// Asks the functions for another reply key after a collision, from the last function to the first,
@@ -208,17 +208,30 @@ Traversal<K> ChainFor<K>::traversal(const K& key, const std::byte* state) const 
 // --- events of connections
 
 template <class K>
-Verdict ChainFor<K>::event(Event event, const std::byte* state, bool is_proved) {
+Verdict ChainFor<K>::event(Event event, const K& key, const std::byte* state, bool is_proved) {
+  K met = key;
   for (std::size_t n = 0; n < links_.size(); ++n) {
     Link& link = links_[n];
+    const std::byte* const own = state + link.offset;
+    const K its = std::exchange(met, link.function->target(met, own).key);
     // A function that has refused the connection does not count it.
     if (event == Event::abandoned && link.opening.decision == Decision::refused) continue;
-    const Verdict verdict = link.function->event(event, state + link.offset, is_proved);
+    const Verdict verdict = link.function->event(event, its, own, is_proved);
     if (event != Event::proved || verdict == Verdict::tracked) continue;
-    while (n-- > 0) links_[n].function->event(Event::unproved, state + links_[n].offset, true);
+    unprove(n, key, state);
     return verdict;
   }
   return Verdict::tracked;
+}
+
+/// Tells the first `count` functions that the connection does not count as proved after all.
+template <class K>
+void ChainFor<K>::unprove(std::size_t count, K key, const std::byte* state) {
+  for (Link& link : std::span(links_).first(count)) {
+    const std::byte* const own = state + link.offset;
+    link.function->event(Event::unproved, key, own, true);
+    key = link.function->target(key, own).key;
+  }
 }
 
 template <class K>

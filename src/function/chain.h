@@ -39,7 +39,7 @@ class ChainFor final : public FunctionFor<K> {
   Steered steer(std::span<const K> keys) const override;
   std::uint64_t screen(Burst& burst, Lane<K>& lane, std::uint64_t unknown) override;
   void open(const Burst& burst, Opening<K>& opening) override;
-  Verdict event(Event event, const std::byte* state, bool is_proved) override;
+  Verdict event(Event event, const K& key, const std::byte* state, bool is_proved) override;
   void serve(Burst& burst, std::uint64_t places, const States<K>& states) override;
   Target target(const K& key, const std::byte* state) const override;
   void write(const K& key, const std::byte* state, std::byte* image) const override;
@@ -67,6 +67,7 @@ class ChainFor final : public FunctionFor<K> {
   Traversal<K> traversal(const K& key, const std::byte* state) const;
   K met_by(std::size_t n, const Opening<K>& whole) const;
   void abandon(Link& link);
+  void unprove(std::size_t count, K key, const std::byte* state);
   K left_by(const Link& link) const;
   template <class Each>
   void in_order(std::uint64_t originators, std::uint64_t replies, Each&& each);

@@ -211,10 +211,10 @@ class FunctionFor {
   /// after all, `Event::abandoned` follows, except for `is_resumed`.
   virtual void open(const Burst& burst, Opening<K>& opening) = 0;
 
-  /// Takes note of an event of the connection with this originator's state. Any worker may have
-  /// opened the connection. `is_proved`: the connection counts as proved. The return value matters
-  /// for `Event::proved` only.
-  virtual Verdict event(Event, const std::byte* /*state*/, bool /*is_proved*/) {
+  /// Takes note of an event of the connection with this originator's key and state. Any worker may
+  /// have opened the connection. `is_proved`: the connection counts as proved. The return value
+  /// matters for `Event::proved` only.
+  virtual Verdict event(Event, const K& /*key*/, const std::byte* /*state*/, bool /*is_proved*/) {
     return Verdict::tracked;
   }
 

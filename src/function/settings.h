@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/customers.h"
 #include "core/json_fwd.h"
 #include "core/of_family.h"
 #include "host/host_for.h"
@@ -29,6 +30,7 @@ struct Surroundings {
     bool has_kernel = false;  ///< the kernel has an interface there, too
   };
   std::vector<Port> ports;  ///< indexed by link; empty: the file is not for a live run
+  std::shared_ptr<const Customers> customers;  ///< behind tunnels; never null
 
   template <class A>
   const auto& family() const {

@@ -126,7 +126,7 @@ class TestLine {
     const ConnId id = id_of(packet);
     const bool is_proved = proved_.erase(id) != 0;
     erase(id);
-    function().event(Event::closed, records_.state(id), is_proved);
+    function().event(Event::closed, records_.header(id).key, records_.state(id), is_proved);
   }
   /// Proves the connection with this first packet. Returns the function's answer.
   Verdict prove(const Packet& packet) { return prove(id_of(packet)); }
@@ -142,6 +142,13 @@ class TestLine {
     return function().fate(key_of(packet), nullptr, state(packet), is_answered);
   }
   /// Returns the originator's state of the connection with this first packet.
+  static K key_of(const Packet& packet) {
+    K key;
+    std::tie(key.source, key.source_port) = endpoint(packet.from);
+    std::tie(key.destination, key.destination_port) = endpoint(packet.to);
+    key.protocol = packet.protocol;
+    return key;
+  }
   const std::byte* state(const Packet& packet) const { return records_.state(id_of(packet)); }
 
   /// Opens here the connections of `from`, the line of a process that this line's process replaces.
@@ -178,13 +185,6 @@ class TestLine {
 
   static std::pair<Address, std::uint16_t> endpoint(const std::string& text) {
     return {host(text[0]), static_cast<std::uint16_t>(std::stoi(text.substr(2)))};
-  }
-  static K key_of(const Packet& packet) {
-    K key;
-    std::tie(key.source, key.source_port) = endpoint(packet.from);
-    std::tie(key.destination, key.destination_port) = endpoint(packet.to);
-    key.protocol = packet.protocol;
-    return key;
   }
   static test::Bytes bytes_of(const Packet& packet, const K& key) {
     test::Bytes l4 = test::zeros(20 + packet.data);
@@ -309,7 +309,8 @@ class TestLine {
       if (!opening.is_accepted()) {
         EXPECT_FALSE(is_served(opening.refusal))
             << "open: the refusal must be a verdict that does not serve the packet";
-        if (opening.attempt > 0) function().event(Event::abandoned, opening.state, false);
+        if (opening.attempt > 0)
+          function().event(Event::abandoned, opening.key, opening.state, false);
         return give_up(id, opening.refusal);
       }
       const Linked linked = link(id, opening);
@@ -317,7 +318,7 @@ class TestLine {
       const bool is_new = tried.insert(text(opening.reply_key)).second;
       EXPECT_TRUE(is_new) << "open: the reply key must be one that has not collided before";
       if (linked == Linked::collides && is_new) continue;
-      function().event(Event::abandoned, opening.state, false);
+      function().event(Event::abandoned, opening.key, opening.state, false);
       return give_up(id, Verdict::table_full);
     }
   }
@@ -362,7 +363,8 @@ class TestLine {
     function().open(*burst_, opening);
     const bool is_its = opening.decision == Decision::two_way && opening.reply_key == lane.key[0];
     if (!is_its || link(id, opening) != Linked::yes) {
-      if (opening.is_accepted()) function().event(Event::abandoned, opening.state, false);
+      if (opening.is_accepted())
+        function().event(Event::abandoned, opening.key, opening.state, false);
       erase(id);
       return;
     }
@@ -373,7 +375,8 @@ class TestLine {
     }
   }
   Verdict prove(ConnId id) {
-    const Verdict verdict = function().event(Event::proved, records_.state(id), false);
+    const Verdict verdict =
+        function().event(Event::proved, records_.header(id).key, records_.state(id), false);
     EXPECT_TRUE(verdict == Verdict::tracked || is_limit(verdict))
         << "event: the verdict must be `tracked` or that of a limit";
     if (verdict == Verdict::tracked) proved_.insert(id);
@@ -440,7 +443,7 @@ class TestLine {
     }
     const bool is_proved = from.proved_.contains(told);
     if (is_proved) proved_.insert(id);
-    function().event(Event::adopted, records_.state(id), is_proved);
+    function().event(Event::adopted, was.key, records_.state(id), is_proved);
     return true;
   }
 

@@ -43,6 +43,18 @@ void HostCommon::send_own(const Outgoing& frame, Wire& wire) {
   wire.send(frame);
 }
 
+std::vector<Tunnels::End> ends_of_tunnels(const HostConfig& config) {
+  std::vector<Tunnels::End> ends;
+  for (unsigned link = 0; link < config.links.size(); ++link) {
+    const HostLink& is = config.links[link];
+    const auto own =
+        std::ranges::find(config.v4.own, link, [](const auto& one) { return one.link; });
+    if (is.tunnel_overhead != 0 && own != config.v4.own.end())
+      ends.push_back({link, own->address, is.mac, is.has_neighbours});
+  }
+  return ends;
+}
+
 Host::Host(const HostConfig& config)
     : common_{.links = config.links},
       plan_(std::make_shared<const HostPlan>(config)),
@@ -56,6 +68,7 @@ Host::Host(const HostConfig& config)
 /// Adopts the plan's settings of links and errors.
 void Host::adopt_settings() {
   common_.tells_unreachable = plan_->tells_unreachable;
+  common_.tunnels = &plan_->tunnels;
   for (std::size_t link = 0; link < plan_->mss.size(); ++link)
     common_.links[link].mss = plan_->mss[link];
   common_.limits_mss = std::ranges::any_of(plan_->mss, [](auto mss) { return mss != 0; });
@@ -87,6 +100,8 @@ void Host::admit(Burst& burst, std::span<const Arrival> arrivals) {
   std::uint64_t unfiled = 0;
   for (const Arrival& arrival : arrivals) unfiled |= plan_->ingress.inspect(burst, arrival);
   unfile(burst, unfiled);
+  if (plan_->tunnels.are_there()) [[unlikely]]
+    plan_->tunnels.file(burst, arrivals);
 }
 
 std::uint64_t Host::looked_up(Burst& burst, const Steering& steering) const {

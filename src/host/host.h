@@ -24,11 +24,15 @@ struct HostConfig {
   std::vector<HostLink> links;
   HostAddresses<AddressV4> v4;
   HostAddresses<AddressV6> v6;
-  bool tells_unreachable = true;  ///< sends ICMP unreachable errors
+  std::shared_ptr<const Customers> customers;  ///< behind tunnels; null: none
+  bool tells_unreachable = true;               ///< sends ICMP unreachable errors
   /// True: `begin` and `update` announce the host's addresses. True for one worker only.
   bool announces = true;
   std::uint32_t seed = 1;  ///< seeds the variation of neighbours' reachable times
 };
+
+/// Returns where tunnels end: at the first IPv4 address of each port that has customers.
+std::vector<Tunnels::End> ends_of_tunnels(const HostConfig& config);
 
 /// The part of a configuration that all workers' hosts share, with tables that take time to build.
 /// Any thread makes a plan; a plan never changes.
@@ -37,6 +41,7 @@ struct HostPlan {
       : v4(config.v4, config.links),
         v6(config.v6, config.links),
         ingress(config.links, v4, v6),
+        tunnels(config.customers, ends_of_tunnels(config)),
         tells_unreachable(config.tells_unreachable) {
     for (const HostLink& link : config.links) mss.push_back(link.mss);
   }
@@ -46,6 +51,7 @@ struct HostPlan {
   HostTables<AddressV4> v4;
   HostTables<AddressV6> v6;
   Ingress ingress;
+  Tunnels tunnels;
   bool tells_unreachable;
   std::vector<std::uint16_t> mss;  ///< indexed by link
 };
@@ -62,6 +68,12 @@ class Host {
   /// the old plan into `plan`, so that the caller can destroy it in another thread.
   void update(std::shared_ptr<const HostPlan>& plan, Tick now, Wire& wire);
 
+  /// Unwraps the packets of tunnels. To be called before the burst is parsed.
+  void unwrap(Burst& burst, std::span<const Arrival> arrivals) const {
+    if (!plan_->tunnels.are_there()) [[likely]]
+      return;
+    for (const Arrival& arrival : arrivals) plan_->tunnels.unwrap(burst, arrival);
+  }
   /// Checks a parsed burst. A packet that a router does not take in gets a verdict that says why.
   /// The keys of such packets are removed from all lanes, and so are the keys of packets to groups
   /// and of other packets that are for the host alone. `arrivals` says which packets came on which

@@ -55,7 +55,8 @@ After HostFor<A>::answer(Handling& h) {
     h.verdict() = Verdict::not_ours;
     return After::stays;
   }
-  const auto fragment = read_fragment<A>(packet, headers);
+  auto fragment = read_fragment<A>(packet, headers);
+  if (fragment) fragment->datagram.customer = h.burst.customer_of(h.i);
   if (is_echo_request(packet, headers) && is_one_host(source)) {
     if (fragment) answered_pings_.note(fragment->datagram, h.now());
     make_echo_reply(packet, headers);
@@ -95,7 +96,8 @@ After HostFor<A>::send_back(Handling& h, const A& to) {
       .handle = h.burst.handle[h.i],
       .data = packet + headers.l3 - kEthernetHeader,
       .length = static_cast<std::uint16_t>(headers.l4_end - headers.l3 + kEthernetHeader)};
-  return send_to(frame, to, h.came_on(), h.now(), h.wire) ? After::taken : After::stays;
+  return send_to(frame, to, h.came_on(), h.now(), h.wire, h.burst.customer_of(h.i)) ? After::taken
+                                                                                    : After::stays;
 }
 
 /// Tells a packet's sender that the packet is refused: by a RST for TCP, else by an ICMP error.
@@ -108,8 +110,10 @@ After HostFor<A>::turn_away(Handling& h) {
                   why == Verdict::refused ? IcmpError::port_unreachable : IcmpError::prohibited);
   }
   if (may_answer_with_error<A>(packet, h.headers())) {
-    if (const auto reset = answering_reset<Key<A>>(h.packet(), h.headers()))
+    if (auto reset = answering_reset<Key<A>>(h.packet(), h.headers())) {
+      reset->key.set_zone(h.burst.customer_of(h.i));
       tell(*reset, h.now(), h.wire);
+    }
   }
   return After::stays;
 }
@@ -120,7 +124,8 @@ void HostFor<A>::tell(const Reset<Key<A>>& reset, Tick now, Wire& wire) {
   if (frame.data == nullptr) return;
   write_reset(frame.data + kEthernetHeader, reset);
   frame.length = kEthernetHeader + kResetBytes<A>;
-  if (!send_to(frame, reset.key.destination, 0, now, wire)) wire.drop(frame.handle);
+  if (!send_to(frame, reset.key.destination, 0, now, wire, reset.key.number_of_zone()))
+    wire.drop(frame.handle);
 }
 
 template <class A>
@@ -256,8 +261,11 @@ A HostFor<A>::asker(unsigned link, const A& target) const {
 /// one.
 template <class A>
 After HostFor<A>::refuse(Handling& h, Verdict why, IcmpError error, unsigned mtu) {
-  tell(error, {h.packet(), h.headers(), h.burst.length[h.i], h.came_on(), mtu},
-       keys_of<A>(h.burst, h.i), h.now(), h.wire);
+  const auto sent = keys_of<A>(h.burst, h.i);
+  tell(error,
+       {h.packet(), h.headers(), h.burst.length[h.i], h.came_on(),
+        sent ? sent->was.number_of_zone() : h.burst.customer_of(h.i), mtu},
+       sent, h.now(), h.wire);
   h.verdict() = why;
   return After::stays;
 }
@@ -289,7 +297,7 @@ void HostFor<A>::tell(IcmpError error, const About& about,
                        std::span<const std::byte>(quote).first(bytes), about.mtu);
   frame.length = static_cast<std::uint16_t>(kEthernetHeader + written);
   const auto to = address_at<A>(quote.data() + detail::IpOf<Key<A>>::kSource);
-  if (!send_to(frame, to, about.came_on, now, wire)) wire.drop(frame.handle);
+  if (!send_to(frame, to, about.came_on, now, wire, about.customer)) wire.drop(frame.handle);
 }
 
 /// Returns the source address of errors: one of the link on which the packet came (RFC 1812,

@@ -285,8 +285,10 @@ void HostFor<A>::limit_mss(const Handling& h, unsigned link) const {
       if (one->mss != 0) most = std::min<unsigned>(most, one->mss);
       continue;
     }
-    for (const HostLink* fits : both)
-      most = std::min(most, std::max(fits->mtu, kHeaders + 1) - kHeaders);
+    for (const HostLink* fits : both) {
+      const unsigned headers = kHeaders + fits->tunnel_overhead;
+      most = std::min(most, std::max(fits->mtu, headers + 1) - headers);
+    }
   }
   if (most != HostLink::kMssOfLinks)
     clamp_mss(h.packet(), h.headers(), static_cast<std::uint16_t>(most));
@@ -299,8 +301,19 @@ After HostFor<A>::route(Handling& h) {
   std::optional<A> chosen;
   if (h.burst.has_next_hop != 0) [[unlikely]]
     chosen = next_hop(h);
-  const A destination = chosen ? *chosen : destination_of<A>(packet, headers);
   if (is_answered(h.verdict())) return turn_away(h);
+  std::optional<Customers::Tunnel> tunnel;
+  if constexpr (A::kBytes == 4) {
+    if ((h.burst.to_customer >> h.i & 1) != 0) [[unlikely]] {
+      tunnel = common_.tunnels->tunnel_of(h.burst.customer[h.i]);
+      if (!tunnel) {
+        h.verdict() = Verdict::no_customer;
+        return After::stays;
+      }
+      chosen = tunnel->end;
+    }
+  }
+  const A destination = chosen ? *chosen : destination_of<A>(packet, headers);
   const auto& routes = h.verdict() == Verdict::passed ? tables_->beyond : tables_->routes;
   const Route<A>* route = routes.find(destination);
   if ((route != nullptr && route->link >= kGroup) || !is_one_host(destination) ||
@@ -313,15 +326,20 @@ After HostFor<A>::route(Handling& h) {
     return After::stays;
   }
   if (!h.forward) return After::stays;
+  // Replies could not find the way back.
+  if ((h.burst.from_customer >> h.i & 1) != 0) [[unlikely]] {
+    h.verdict() = Verdict::untranslated;
+    return After::stays;
+  }
   const std::uint8_t hops = hop_limit(packet, headers);
   if (hops <= 1) return refuse(h, Verdict::hop_limit, IcmpError::hop_limit);
   // A router would route the packet by its destination, and so back here, in a loop.
-  const bool is_beyond_router = chosen && route != nullptr && route->via;
+  const bool is_beyond_router = chosen && !tunnel && route != nullptr && route->via;
   if (route == nullptr || is_beyond_router)
     return refuse(h, Verdict::no_route, IcmpError::no_route);
   const unsigned missing = h.burst.wire_length[h.i] - h.burst.length[h.i];
   const auto bytes = static_cast<unsigned>(headers.l4_end - headers.l3);
-  const unsigned mtu = common_.links[route->link].mtu;
+  const unsigned mtu = common_.links[route->link].mtu - (tunnel ? Tunnels::overhead(*tunnel) : 0);
   const bool is_too_big = bytes + missing > mtu;
   if (is_too_big && (missing != 0 || !may_be_divided(packet, headers, mtu)))
     return refuse(h, Verdict::too_big, IcmpError::too_big, mtu);
@@ -335,6 +353,10 @@ After HostFor<A>::route(Handling& h) {
   if (is_too_big && !divide(h, mtu)) {
     h.verdict() = Verdict::no_buffer;
     return After::stays;
+  }
+  if (tunnel) [[unlikely]] {
+    common_.tunnels->wrap(h.out, *tunnel);
+    for (Outgoing& part : parts_) common_.tunnels->wrap(part, *tunnel);
   }
   const Way way = find_way(h.out, *route, destination, h.now(), h.wire);
   if (way.mac != nullptr) {
@@ -419,11 +441,20 @@ auto HostFor<A>::find_way(const Outgoing& frame, const Route<A>& route, const A&
   return way;
 }
 
-/// Sends a frame that the host made to its destination, or holds it until the next hop is known.
+/// Sends a frame that the host made to its destination, or into a customer's tunnel, or holds it
+/// until the next hop is known.
 /// False: the host can do neither.
 template <class A>
-bool HostFor<A>::send_to(Outgoing frame, const A& destination, unsigned came_on, Tick now,
-                         Wire& wire) {
+bool HostFor<A>::send_to(Outgoing frame, A destination, unsigned came_on, Tick now, Wire& wire,
+                         Zone customer) {
+  if constexpr (A::kBytes == 4) {
+    if (customer != 0) {
+      const auto tunnel = common_.tunnels->tunnel_of(customer);
+      if (!tunnel) return false;
+      common_.tunnels->wrap(frame, *tunnel);
+      destination = tunnel->end;
+    }
+  }
   const Route<A> same_link{.prefix = {}, .link = came_on};
   const Route<A>* route =
       is_on_every_link(destination) ? &same_link : tables_->routes.find(destination);

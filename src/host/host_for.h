@@ -23,6 +23,7 @@
 #include "host/neighbours.h"
 #include "host/notice.h"
 #include "host/routes.h"
+#include "host/tunnels.h"
 #include "host/wire.h"
 #include "millrace/types.h"
 
@@ -79,6 +80,7 @@ struct HostLink {
   /// The largest MSS (RFC 9293, 3.7.1) in SYNs that arrive or leave on the link; 0: any.
   /// `kMssOfLinks`: what fits the MTUs of both links.
   std::uint16_t mss = 0;
+  unsigned tunnel_overhead = 0;  ///< bytes that the link's tunnels add to a packet; 0: it has none
   static constexpr std::uint16_t kMssOfLinks = 0xffff;
   /// The kernel has an interface there: packets to the host's own addresses, or to all stations on
   /// the link, go to the kernel unless a service takes them.
@@ -188,7 +190,8 @@ class Allowance {
 
 struct HostCommon {
   std::vector<HostLink> links;
-  bool limits_mss = false;  ///< some link has an `mss`
+  const Tunnels* tunnels = nullptr;  ///< the present plan's
+  bool limits_mss = false;           ///< some link has an `mss`
   bool tells_unreachable = true;
   Allowance allowance;
   std::vector<HeldFrame> held;
@@ -290,6 +293,7 @@ class HostFor {
     Headers headers;
     std::uint16_t length;
     unsigned came_on;
+    Zone customer = 0;  ///< the sender; 0: none
     unsigned mtu = 0;
   };
 
@@ -304,7 +308,8 @@ class HostFor {
   After give_to_kernel(Handling& handling);
   After turn_away(Handling& handling);
   After send_back(Handling& handling, const A& to);
-  bool send_to(Outgoing frame, const A& destination, unsigned came_on, Tick now, Wire& wire);
+  bool send_to(Outgoing frame, A destination, unsigned came_on, Tick now, Wire& wire,
+               Zone customer = 0);
   void note_rival(const Notice<A>& notice, unsigned link);
   After refuse(Handling& handling, Verdict why, IcmpError error, unsigned mtu = 0);
   /// Sends an ICMP error, unless the configuration, the rate limit or the packet forbids it.

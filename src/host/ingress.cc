@@ -271,9 +271,10 @@ void Ingress::judge(Burst& burst, unsigned i, const Link& link, unsigned number,
                           headers.l4 < headers.l4_end &&
                           detail::u8(frame + headers.l4) == kAdvertisement;
   const auto by_addresses = [&]<class A>(const IngressFor<A>& family) {
-    const auto ruling =
-        family.judge(source_of<A>(frame, headers), destination_of<A>(frame, headers), headers,
-                     burst.verdict[i], to_all, advertises, link.is.reverse_path, number);
+    const auto ruling = family.judge(
+        source_of<A>(frame, headers), destination_of<A>(frame, headers), headers, burst.verdict[i],
+        to_all, advertises,
+        (burst.from_customer & bit) != 0 ? ReversePath::off : link.is.reverse_path, number);
     if (ruling.unfile) unfile(ruling.verdict);
   };
   if (headers.family == 4) by_addresses(v4_);

@@ -316,7 +316,7 @@ class Family {
     const Proof proof = tracker_->proof_of(id);
     counters_->closed[static_cast<std::size_t>(why)].add(1);
     give_back_source(id, proof);
-    function_->event(Event::closed, state_of(id), holds(proof));
+    function_->event(Event::closed, tracker_->key_of(id), state_of(id), holds(proof));
   }
   void serve(Burst& burst, const States<K>& states) {
     begin_serving<K>(burst);
@@ -368,7 +368,8 @@ class Family {
     Proof take(ConnId id) { return family.take_for(id, reached); }
     void give_back(ConnId id, Proof proof) {
       family.give_back_source(id, proof);
-      family.function_->event(Event::unproved, family.state_of(id), true);
+      family.function_->event(Event::unproved, family.tracker_->key_of(id), family.state_of(id),
+                              true);
     }
   };
   Proof take_for(ConnId id, Verdict& reached);

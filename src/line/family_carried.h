@@ -76,7 +76,8 @@ bool Family<TrackerType, K>::pack(unsigned shard, std::size_t most, Tick now,
       function_->write(record.key, state_of(id), append_record(parcel, record, image_bytes));
       // The connection goes on at another worker, so the limit of its source still counts it.
       tracker_->close(id, [this](ConnId gone) {
-        function_->event(Event::closed, state_of(gone), holds(tracker_->proof_of(gone)));
+        function_->event(Event::closed, tracker_->key_of(gone), state_of(gone),
+                         holds(tracker_->proof_of(gone)));
       });
       tracker_->prefetch_leaving(shard);
       ++block.count;
@@ -162,7 +163,8 @@ auto Family<TrackerType, K>::place(const CarriedConnection<K>& carried, const Li
        .reply_state = std::span(std::as_const(reply_state_)).first(part.reply_bytes)},
       life, now, shard, newcomer, gives_way(now));
   if (id == ConnId::none) return {ConnId::none, Ending::evicted};
-  function_->event(Event::adopted, state_of(id), holds(life.standing.proof()));
+  function_->event(Event::adopted, tracker_->key_of(id), state_of(id),
+                   holds(life.standing.proof()));
   watch_level();
   return {id};
 }
@@ -193,7 +195,7 @@ void Family<TrackerType, K>::forget(ConnId id) {
   tracker_->close(id, [this](ConnId gone) {
     const Proof proof = tracker_->proof_of(gone);
     give_back_source(gone, proof);
-    function_->event(Event::closed, state_of(gone), holds(proof));
+    function_->event(Event::closed, tracker_->key_of(gone), state_of(gone), holds(proof));
   });
   counters_->taken_over.subtract(1);
 }

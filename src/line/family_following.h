@@ -64,7 +64,8 @@ Proof Family<TrackerType, K>::take_for(ConnId id, Verdict& reached) {
     if (taken == SourceCounts::Taken::counted) proof = Proof::service_and_source;
     if (taken == SourceCounts::Taken::uncounted) counters_->uncounted.add(1);
   }
-  const Verdict verdict = function_->event(Event::proved, state_of(id), false);
+  const Verdict verdict =
+      function_->event(Event::proved, tracker_->key_of(id), state_of(id), false);
   if (verdict == Verdict::tracked) return proof;
   reached = verdict;
   give_back_source(id, proof);

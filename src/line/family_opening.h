@@ -130,14 +130,15 @@ void Family<TrackerType, K>::complete(Burst& burst, Lane<K>& lane, unsigned i) {
   for (;; ++opening_.attempt) {
     function_->open(burst, opening_);
     if (!opening_.is_accepted()) {
-      if (opening_.attempt > 0) function_->event(Event::abandoned, opening_.state, false);
+      if (opening_.attempt > 0)
+        function_->event(Event::abandoned, opening_.key, opening_.state, false);
       return give_up(burst, lane, i, opening_.refusal);
     }
     const Insertion linked = link(burst);
     if (linked.outcome == Insertion::Outcome::inserted)
       return confirm(burst, lane.connection[i], linked.id);
     if (linked.outcome == Insertion::Outcome::full) {
-      function_->event(Event::abandoned, opening_.state, false);
+      function_->event(Event::abandoned, opening_.key, opening_.state, false);
       return give_up(burst, lane, i, Verdict::table_full);
     }
     counters_->collisions.add(1);
@@ -227,7 +228,8 @@ ConnId Family<TrackerType, K>::open_by_reply(Burst& burst, Lane<K>& lane, unsign
       return linked.id;
     }
   }
-  if (opening_.is_accepted()) function_->event(Event::abandoned, opening_.state, false);
+  if (opening_.is_accepted())
+    function_->event(Event::abandoned, opening_.key, opening_.state, false);
   tracker_->abandon(in.id);
   return ConnId::none;
 }

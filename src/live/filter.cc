@@ -147,7 +147,20 @@ Result<ConnectionFilter> parse_filter(Parameters parameters, bool (*is_other)(st
   return filter;
 }
 
-Result<AnyKey> parse_key(Parameters parameters) {
+/// Returns the number of the customer that the parameters name; 0: they name none.
+static Result<Zone> customer_in(Parameters parameters, const Customers& customers) {
+  const auto name = value_of(parameters, "customer");
+  if (!name) return 0;
+  const auto named = customers.named(std::string(*name));
+  if (named && named->second == named->first + 1) return named->first;
+  return wrong_parameter(
+      "customer", *name,
+      "is no customer: give the name or the tunnel of one in [[port]].customers");
+}
+
+Result<AnyKey> parse_key(Parameters parameters, const Customers& customers) {
+  const auto customer = customer_in(parameters, customers);
+  if (!customer) return std::unexpected(customer.error());
   for (const std::string_view name : {"protocol", "source", "destination"}) {
     if (!value_of(parameters, name))
       return std::unexpected(Error{std::string(name) + " is missing: give protocol, source, "
@@ -155,7 +168,8 @@ Result<AnyKey> parse_key(Parameters parameters) {
                                                        "destination_port",
                                    Error::Kind::usage});
   }
-  const auto filter = parse_filter(parameters, [](std::string_view) { return false; });
+  const auto filter =
+      parse_filter(parameters, [](std::string_view name) { return name == "customer"; });
   if (!filter) return std::unexpected(filter.error());
   if (filter->state || filter->backend) {
     return std::unexpected(
@@ -174,11 +188,13 @@ Result<AnyKey> parse_key(Parameters parameters) {
           return std::unexpected(
               Error{"source and destination differ in family: give two IPv4 or two IPv6 addresses",
                     Error::Kind::usage});
-        return Key<A>{.source = source,
-                      .destination = *destination,
-                      .source_port = filter->source_port.value_or(0),
-                      .destination_port = filter->destination_port.value_or(0),
-                      .protocol = *filter->protocol};
+        Key<A> key{.source = source,
+                   .destination = *destination,
+                   .source_port = filter->source_port.value_or(0),
+                   .destination_port = filter->destination_port.value_or(0),
+                   .protocol = *filter->protocol};
+        key.set_zone(*customer);
+        return key;
       },
       filter->source->address);
 }

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "core/address.h"
+#include "core/customers.h"
 #include "core/parameters.h"
 #include "line/line.h"
 #include "millrace/types.h"
@@ -38,8 +39,8 @@ struct ConnectionFilter {
 Result<ConnectionFilter> parse_filter(Parameters parameters, bool (*is_other)(std::string_view));
 
 /// Reads the key that the parameters `protocol`, `source`, `source_port`, `destination` and
-/// `destination_port` name; a missing port is 0. Errors: usage (a parameter is missing, unknown or
-/// wrong).
-Result<AnyKey> parse_key(Parameters parameters);
+/// `destination_port` name; a missing port is 0. `customer` names the customer behind a
+/// tunnel that sends the packet. Errors: usage (a parameter is missing, unknown or wrong).
+Result<AnyKey> parse_key(Parameters parameters, const Customers& customers);
 
 }  // namespace millrace

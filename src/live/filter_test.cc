@@ -102,11 +102,12 @@ TEST(ConnectionFilter, Keys) {
                     {"source_port", "1234"},
                     {"destination", "203.0.113.10"},
                     {"destination_port", "80"}};
-  const auto parsed = parse_key(whole);
+  const auto parsed = parse_key(whole, Customers{});
   ASSERT_TRUE(parsed.has_value());
   EXPECT_EQ(std::get<KeyV4>(*parsed), key("198.51.100.7", 1234));
-  EXPECT_FALSE(parse_key(Given{{"protocol", "tcp"}, {"source", "::1"}}).has_value());
-  EXPECT_FALSE(parse_key(Given{{"protocol", "tcp"}, {"source", "::1"}, {"destination", "10.0.0.1"}})
+  EXPECT_FALSE(parse_key(Given{{"protocol", "tcp"}, {"source", "::1"}}, Customers{}).has_value());
+  EXPECT_FALSE(parse_key(Given{{"protocol", "tcp"}, {"source", "::1"}, {"destination", "10.0.0.1"}},
+                         Customers{})
                    .has_value());
 }
 

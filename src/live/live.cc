@@ -13,6 +13,7 @@ HostConfig host_config(const Config& config, const Devices& devices) {
   HostConfig host{.links = {},
                   .v4 = config.live.v4,
                   .v6 = config.live.v6,
+                  .customers = config.live.customers,
                   .tells_unreachable = config.live.tells_unreachable};
   config.function->tell(host.v4, host.v6);
   for (unsigned link = 0; link < devices.links(); ++link) {
@@ -22,6 +23,10 @@ HostConfig host_config(const Config& config, const Devices& devices) {
                           .reverse_path = config.live.ports[link].reverse_path,
                           .mss = config.live.ports[link].mss,
                           .has_kernel = !config.live.ports[link].kernel.empty()});
+  }
+  for (const CustomerGroup& group : config.live.customers->groups()) {
+    unsigned& overhead = host.links[group.link].tunnel_overhead;
+    overhead = std::max(overhead, Tunnels::overhead({group.link, group.ends.address, group.key}));
   }
   return host;
 }

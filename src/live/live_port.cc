@@ -69,6 +69,8 @@ bool LivePort::receive(Burst& burst) {
     poll(burst);
   if (hub_->kernel() != nullptr)
     options_.guards_host ? receive_from_kernel(burst) : send_for_kernel();
+  host_.unwrap(burst, std::span(arrivals_).first(arrived_));
+  for_each_bit(burst.from_customer, [&](unsigned i) { Devices::mark_of_customer(burst, i); });
   parse(burst, link_type());
   host_.admit(burst, std::span(arrivals_).first(arrived_));
   flush();  // sends packets that waited for their next hop before newer ones

@@ -119,6 +119,8 @@ class LivePort final : public Port, private Wire, private WorkersExchange::Packe
     Devices::place(burst, at, packet);
     burst.link[at] = static_cast<std::uint8_t>(link_of(packet));
     burst.of_host |= std::uint64_t{Devices::has_kernel_mark(packet)} << at;
+    burst.customer[at] = Devices::customer_of(packet);
+    burst.from_customer |= std::uint64_t{burst.customer[at] != 0} << at;
   }
   void filed(Burst& burst, const Steering& steering) override;
   std::uint64_t looked_up(Burst& burst, const Steering& steering) override;

@@ -18,6 +18,7 @@ struct Datagram {
   A destination;
   std::uint32_t id = 0;
   std::uint8_t protocol = 0;  ///< IPv4 only
+  Zone customer = 0;  ///< the sender's tunnel (`Burst::customer`); packets' bytes do not tell
 
   friend bool operator==(const Datagram&, const Datagram&) = default;
 };

@@ -130,7 +130,9 @@ void rewrite(Burst& burst) {
     const unsigned packet = lane.packet[i];
     std::byte* const data = burst.data[packet];
     const Headers& headers = burst.headers[packet];
-    switch (lane.changed[i]) {
+    const auto changed = lane.changed[i];
+    if ((changed & Lane<K>::kZone) != 0) burst.send_to(packet, lane.target[i].number_of_zone());
+    switch (changed & ~Lane<K>::kZone) {
       case 0:
         break;
       case Lane<K>::kDestination:

@@ -26,12 +26,25 @@ void Devices::place(Burst& burst, unsigned at, Handle handle) {
   burst.handle[at] = handle;
 }
 
-static_assert(RTE_MAX_ETHPORTS <= Devices::kOfLink);
+static_assert(RTE_MAX_ETHPORTS <= Devices::kOfCustomer);
 
 void Devices::mark_of_kernel(Handle handle, unsigned link) {
   mbuf(handle)->port = static_cast<std::uint16_t>(kOfKernel + link);
 }
 bool Devices::has_kernel_mark(Handle handle) { return mbuf(handle)->port >= kOfKernel; }
+
+void Devices::mark_of_customer(const Burst& burst, unsigned at) {
+  rte_mbuf* const packet = mbuf(burst.handle[at]);
+  packet->port = static_cast<std::uint16_t>(kOfCustomer + burst.link[at]);
+  packet->hash.usr = burst.customer[at];
+  packet->data_off =
+      static_cast<std::uint16_t>(burst.data[at] - static_cast<std::byte*>(packet->buf_addr));
+  set_length(burst.handle[at], burst.length[at]);
+}
+Zone Devices::customer_of(Handle handle) {
+  const rte_mbuf* const packet = mbuf(handle);
+  return packet->port >= kOfCustomer && packet->port < kOfLink ? packet->hash.usr : 0;
+}
 
 void Devices::free(std::span<const Handle> handles) {
   for (const Handle handle : handles) rte_pktmbuf_free(mbuf(handle));

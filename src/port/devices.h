@@ -133,8 +133,15 @@ class Devices {
   /// Marks a frame as one that the kernel sends on a link.
   static void mark_of_kernel(Handle handle, unsigned link);
   static bool has_kernel_mark(Handle handle);
+  /// Marks the packet at place `at` in a burst as its customer's, and cuts its frame to what the
+  /// burst has of it.
+  static void mark_of_customer(const Burst& burst, unsigned at);
+  /// Returns the customer in a frame's mark; 0: none.
+  static Zone customer_of(Handle handle);
   /// Numbers from which on a frame's port, in DPDK's words, is a mark with a link's number in its
-  /// low byte: a frame of a link whose device has VLANs, and one that the kernel sends.
+  /// low byte: a frame of a customer, one of a link whose device has VLANs, and one that the kernel
+  /// sends.
+  static constexpr unsigned kOfCustomer = 0xfd00;
   static constexpr unsigned kOfLink = 0xfe00;
   static constexpr unsigned kOfKernel = 0xff00;
 

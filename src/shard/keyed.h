@@ -30,9 +30,11 @@ class KeyedSpread final : public Spread {
       K end;
       end.source = client.address;
       end.source_port = client.port;
-      // An owner's connections of all protocols have one worker.
-      if (!steered.is_by_owner(i)) end.protocol = keys[i].protocol;
-      end.zone = keys[i].zone;
+      // An owner's connections of all protocols, from either side, have one worker.
+      if (!steered.is_by_owner(i)) {
+        end.protocol = keys[i].protocol;
+        end.zone = keys[i].zone;
+      }
       hashes[i] = static_cast<std::uint32_t>(hasher_(end));
     }
   }

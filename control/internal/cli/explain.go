@@ -13,7 +13,8 @@ import (
 )
 
 func (a *app) explain() *cobra.Command {
-	return &cobra.Command{
+	customer := ""
+	command := &cobra.Command{
 		Use:   "explain PROTOCOL SOURCE:PORT DESTINATION:PORT",
 		Short: "Say what would become of a packet, and why",
 		Long: `Says what would become of a packet between these two ends: which worker it goes to,
@@ -28,6 +29,9 @@ protocol that has none; for an ICMP query give its identifier as both ports.`,
 			if err != nil {
 				return err
 			}
+			if customer != "" {
+				flow.Set("customer", customer)
+			}
 			answer, err := a.client().Explain(command.Context(), flow)
 			if err != nil {
 				return err
@@ -36,6 +40,8 @@ protocol that has none; for an ICMP query give its identifier as both ports.`,
 			return nil
 		},
 	}
+	command.Flags().StringVar(&customer, "customer", "", "the packet comes from this customer's tunnel")
+	return command
 }
 
 // exactly returns a check that there are as many arguments as names. Its error has the names.

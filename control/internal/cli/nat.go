@@ -57,13 +57,13 @@ because no port was free, or because their customer has as many sessions as he m
 func (a *app) natCustomer() *cobra.Command {
 	asJSON := false
 	command := &cobra.Command{
-		Use:     "customer ADDRESS [--json]",
-		Short:   "Show the public ports of a customer",
+		Use:     "customer CUSTOMER [--json]",
+		Short:   "Show the public ports of a customer, by his address or his name",
 		Example: `  millctl nat customer 10.0.0.5`,
-		Args:    exactly("ADDRESS"),
+		Args:    exactly("CUSTOMER"),
 		RunE: func(command *cobra.Command, args []string) error {
 			if asJSON {
-				return a.passOn(command, "/nat/customer?"+url.Values{"address": args}.Encode())
+				return a.passOn(command, "/nat/customer?"+url.Values{"customer": args}.Encode())
 			}
 			blocks, err := nat.New(a.socket).Customer(command.Context(), args[0])
 			if err != nil {

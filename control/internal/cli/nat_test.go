@@ -27,7 +27,7 @@ func TestNatCustomer(t *testing.T) {
 			"homes  198.51.100.1    1024-1535        12\n" +
 			"homes  198.51.100.1    2048-2559         0\n15 sessions\n", ""})
 	asked := server.Asked()
-	if last := asked[len(asked)-1]; last.Raw != "address=10.0.0.5" {
+	if last := asked[len(asked)-1]; last.Raw != "customer=10.0.0.5" {
 		t.Errorf("asked for %s", last.Raw)
 	}
 	server.On("GET /nat/customer", apitest.Text(200, `[]`))

@@ -42,8 +42,8 @@ func (c *Client) Pools(ctx context.Context) (pools []Pool, err error) {
 	return pools, err
 }
 
-// Customer is GET /nat/customer: the blocks of the customer with that address.
-func (c *Client) Customer(ctx context.Context, address string) (blocks []Block, err error) {
-	err = c.Call(ctx, http.MethodGet, "/nat/customer", url.Values{"address": {address}}, &blocks)
+// Customer is GET /nat/customer: the blocks of the customer with that address or name.
+func (c *Client) Customer(ctx context.Context, customer string) (blocks []Block, err error) {
+	err = c.Call(ctx, http.MethodGet, "/nat/customer", url.Values{"customer": {customer}}, &blocks)
 	return blocks, err
 }

@@ -205,7 +205,7 @@ void BalanceFor<K>::count_active(const std::byte* state, std::int64_t more, bool
 /// Counts in this worker, whichever worker opened the connection: only the sum over all workers
 /// matters.
 template <class K>
-Verdict BalanceFor<K>::event(Event event, const std::byte* state, bool is_proved) {
+Verdict BalanceFor<K>::event(Event event, const K&, const std::byte* state, bool is_proved) {
   if (state_at(state) == kUnconcerned) return Verdict::tracked;
   switch (event) {
     case Event::proved:

@@ -115,7 +115,7 @@ class BalanceFor final : public FunctionFor<K> {
   void open(const Burst& burst, Opening<K>& opening) override;
   Verdict recognise_reply(const Burst& burst, unsigned packet, const K& reply_key,
                           K& originator) override;
-  Verdict event(Event event, const std::byte* state, bool is_proved) override;
+  Verdict event(Event event, const K& key, const std::byte* state, bool is_proved) override;
   void serve(Burst& burst, std::uint64_t places, const States<K>& states) override;
   using typename FunctionFor<K>::Target;
   Target target(const K& key, const std::byte* state) const override;

@@ -255,7 +255,7 @@ TYPED_TEST(BalanceTest, CollisionsTryEveryBackendOfMany) {
   }
   EXPECT_EQ(opening.refusal, Verdict::reply_collision);
   EXPECT_EQ(tried.size(), kBackends);
-  line.function().event(Event::abandoned, opening.state, false);
+  line.function().event(Event::abandoned, opening.key, opening.state, false);
   const auto statistics = line.balance().statistics();
   for (const auto& backend : statistics[0].backends) {
     EXPECT_EQ(backend.connections + backend.live, 0U);

@@ -52,7 +52,8 @@ TYPED_TEST(ServiceLimitTest, CountsWhatIsProvedAndNothingElse) {
   EXPECT_EQ(line.prove(TestFixture::from(3)), Verdict::service_limit);
   line.close(TestFixture::from(1));
   EXPECT_EQ(line.prove(TestFixture::from(3)), Verdict::tracked);
-  line.function().event(Event::unproved, line.state(TestFixture::from(3)), true);
+  line.function().event(Event::unproved, line.key_of(TestFixture::from(3)),
+                        line.state(TestFixture::from(3)), true);
   EXPECT_EQ(line.send(TestFixture::from(7)).verdict, Verdict::tracked);
 }
 
@@ -132,13 +133,16 @@ TYPED_TEST(ServiceLimitTest, IsOneForAllWorkers) {
   typename TestFixture::Line second(std::make_unique<Balance>(config, plan, 1));
   first.send(TestFixture::from(1));
   first.send(TestFixture::from(2));
-  EXPECT_EQ(second.function().event(Event::proved, first.state(TestFixture::from(1)), false),
+  EXPECT_EQ(second.function().event(Event::proved, first.key_of(TestFixture::from(1)),
+                                    first.state(TestFixture::from(1)), false),
             Verdict::tracked);
   EXPECT_EQ(first.prove(TestFixture::from(2)), Verdict::tracked);
   EXPECT_EQ(second.send(TestFixture::from(3)).verdict, Verdict::service_limit);
-  first.function().event(Event::closed, first.state(TestFixture::from(1)), true);
+  first.function().event(Event::closed, first.key_of(TestFixture::from(1)),
+                         first.state(TestFixture::from(1)), true);
   EXPECT_EQ(TestFixture::statistics(second).established, 1U);
-  second.function().event(Event::adopted, first.state(TestFixture::from(2)), true);
+  second.function().event(Event::adopted, first.key_of(TestFixture::from(2)),
+                          first.state(TestFixture::from(2)), true);
   first.close(TestFixture::from(2));
   EXPECT_EQ(TestFixture::statistics(first).established, 1U);
   EXPECT_EQ(second.send(TestFixture::from(3)).verdict, Verdict::tracked);

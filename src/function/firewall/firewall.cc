@@ -243,7 +243,7 @@ void FirewallFor<K>::resume(Opening<K>& opening) {
 }
 
 template <class K>
-Verdict FirewallFor<K>::event(Event event, const std::byte* state, bool) {
+Verdict FirewallFor<K>::event(Event event, const K&, const std::byte* state, bool) {
   RuleCounters& counters = shared_.counters[state_at(state).rule];
   switch (event) {
     case Event::abandoned:

@@ -60,7 +60,7 @@ class FirewallFor final : public FunctionFor<K> {
   bool judges() const override { return true; }
   std::uint64_t screen(Burst& burst, Lane<K>& lane, std::uint64_t unknown) override;
   void open(const Burst& burst, Opening<K>& opening) override;
-  Verdict event(Event event, const std::byte* state, bool is_proved) override;
+  Verdict event(Event event, const K& key, const std::byte* state, bool is_proved) override;
   void serve(Burst& burst, std::uint64_t places, const States<K>& states) override;
   void write(const K& key, const std::byte* state, std::byte* image) const override;
   Fate fate(const K& key, const Traversal<K>* traversal, const std::byte* state,

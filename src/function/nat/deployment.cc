@@ -51,11 +51,12 @@ class NatView final : public FunctionView {
       out.why = customer ? fmt::format(
                                "its destination is a public port of {}, but it belongs to no "
                                "session; the pool's filtering decides whether it begins one",
-                               to_string(*customer))
+                               settings_->name_of(*customer))
                          : std::string("its destination is a public port that nobody has");
       return out;
     }
-    const NatRule* const rule = settings_->rule_for(of->source, of->destination);
+    const NatRule* const rule =
+        settings_->rule_for(of->number_of_zone(), of->source, of->destination);
     if (rule == nullptr) {
       out.why = "no rule of NAT has its source, or its destination is exempt";
       return out;
@@ -67,10 +68,39 @@ class NatView final : public FunctionView {
     return out;
   }
 
+  /// Appends the name of the session's customer, if he is behind a tunnel.
+  void append_names(std::string& text, const Flow& connection) const override {
+    const auto* const key = std::get_if<KeyV4>(&connection.key);
+    if (key == nullptr) return;
+    const Zone from = key->number_of_zone();
+    const Zone to = std::get<KeyV4>(connection.translated).number_of_zone();
+    if (const Zone customer = from != 0 ? from : to; customer != 0)
+      text += ",\"customer\":" + Json(settings_->name_of(customer)).dump();
+  }
+
  private:
   std::shared_ptr<const NatSettings> settings_;
   std::shared_ptr<const PortBlocks> blocks_;
 };
+
+/// Returns a group of customers as another process is told of it.
+Json told(const CustomerGroup& group) {
+  return {{"port", group.link},
+          {"ends", to_string(group.ends)},
+          {"key", group.key ? Json(*group.key) : Json()},
+          {"name", group.name}};
+}
+
+/// Returns the number up to which customers are those of the process that sent `offered`.
+Zone same_in(const Customers& customers, const Json& offered) {
+  const Json theirs = offered.value("nat_customers", Json::array());
+  for (std::size_t n = 0; n < customers.groups().size(); ++n) {
+    if (n >= theirs.size() || theirs[n] != told(customers.groups()[n]))
+      return customers.first_of(n) - 1;
+  }
+  // The rest are customers only there, without a tunnel here.
+  return customers.size();
+}
 
 }  // namespace
 
@@ -80,11 +110,30 @@ Result<std::unique_ptr<FunctionDeployment>> NatDeployment::create(
   auto blocks = PortBlocks::create(is->pools);
   if (!blocks) return std::unexpected(blocks.error());
   return std::unique_ptr<FunctionDeployment>(
-      new NatDeployment(std::move(is), std::move(*blocks), run.workers));
+      new NatDeployment(std::move(is), std::move(*blocks), run));
+}
+
+NatDeployment::NatDeployment(std::shared_ptr<const NatSettings> settings,
+                             std::shared_ptr<PortBlocks> blocks, const FunctionRun& run)
+    : settings_(std::move(settings)), blocks_(std::move(blocks)), all_(run.workers) {
+  if (run.offered != nullptr) same_customers_ = same_in(*settings_->customers, *run.offered);
+}
+
+/// Tells which numbers customers have, since connections know customers by them.
+bool NatDeployment::tell_first(Json& to, const OnEachWorker&) const {
+  Json groups = Json::array();
+  for (const CustomerGroup& group : settings_->customers->groups()) groups.push_back(told(group));
+  to["nat_customers"] = std::move(groups);
+  return true;
+}
+
+void NatDeployment::take_last(const Json*) {
+  for (const auto& one : all_) one->resume_up_to(Customers::kMost);
 }
 
 Function& NatDeployment::make(unsigned worker) {
   all_[worker] = std::make_unique<Nat>(settings_, blocks_);
+  all_[worker]->resume_up_to(same_customers_);
   return *all_[worker];
 }
 
@@ -159,23 +208,25 @@ std::string NatDeployment::table() const {
   return text;
 }
 
-/// Returns the blocks of the customer whose address the parameters give.
+/// Returns the blocks of the customer that the parameters name.
 CommandResult<Json> NatDeployment::customer(Parameters given) const {
   const auto wrong = [](std::string_view name, std::string_view value, std::string_view what) {
     return std::unexpected(
         Refusal{Refusal::Kind::wrong, wrong_parameter(name, value, what).error().message});
   };
-  std::optional<AddressV4> address;
+  std::optional<CustomerNumber> is;
   for (const auto& [name, value] : given) {
-    if (name != "address") return wrong("the parameter", name, "is not known: give address");
-    address = parse_address<AddressV4>(value);
-    if (!address) return wrong("address", value, "is no IPv4 address: give one like 10.0.0.5");
+    if (name != "customer") return wrong("the parameter", name, "is not known: give customer");
+    is = settings_->customer_named(std::string(value));
+    if (!is)
+      return wrong("customer", value,
+                   "is no customer: give the address of one, or his name in [[port]].customers");
   }
-  if (!address)
-    return std::unexpected(
-        Refusal{Refusal::Kind::wrong, "the parameter address is missing: give the customer's"});
+  if (!is)
+    return std::unexpected(Refusal{Refusal::Kind::wrong,
+                                   "the parameter customer is missing: give an address or a name"});
   Json list = Json::array();
-  for (const HeldBlock& one : blocks_->held_by(*address)) {
+  for (const HeldBlock& one : blocks_->held_by(*is)) {
     list.push_back({{"pool", settings_->pools[one.pool].name},
                     {"address", to_string(one.address)},
                     {"first_port", one.first_port},

@@ -23,6 +23,8 @@ class NatDeployment final : public FunctionDeployment {
   Function& make(unsigned worker) override;
   Result<Review> update(std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run,
                         const OnEachWorker& on_each) override;
+  bool tell_first(Json& to, const OnEachWorker& on_each) const override;
+  void take_last(const Json* said) override;
   std::shared_ptr<const FunctionView> view() const override;
   Json statistics() const override;
   std::string table() const override;
@@ -31,8 +33,7 @@ class NatDeployment final : public FunctionDeployment {
 
  private:
   NatDeployment(std::shared_ptr<const NatSettings> settings, std::shared_ptr<PortBlocks> blocks,
-                unsigned workers)
-      : settings_(std::move(settings)), blocks_(std::move(blocks)), all_(workers) {}
+                const FunctionRun& run);
 
   Json pools() const;
   CommandResult<Json> customer(Parameters given) const;
@@ -40,6 +41,9 @@ class NatDeployment final : public FunctionDeployment {
   std::shared_ptr<const NatSettings> settings_;
   std::shared_ptr<PortBlocks> blocks_;
   std::vector<std::unique_ptr<Nat>> all_;  // by worker
+  /// While another process's connections are taken over: customers up to this number are the same
+  /// there.
+  Zone same_customers_ = Customers::kMost;
 };
 
 }  // namespace millrace

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "core/address_numbers.h"
 #include "core/protocol.h"
 #include "core/signal.h"
 
@@ -14,6 +15,7 @@ namespace {
 constexpr std::uint8_t kSource = Lane<KeyV4>::kSource;
 constexpr std::uint8_t kDestination = Lane<KeyV4>::kDestination;
 constexpr std::uint8_t kIdentifier = Lane<KeyV4>::kIdentifier;
+constexpr std::uint8_t kZone = Lane<KeyV4>::kZone;
 
 EndpointV4 source_of(const KeyV4& key) { return {key.source, key.source_port}; }
 EndpointV4 destination_of(const KeyV4& key) { return {key.destination, key.destination_port}; }
@@ -23,10 +25,16 @@ EndpointV4 remote_of(const KeyV4& key) {
   return {key.destination, key.protocol == kProtocolIcmp ? std::uint16_t{0} : key.destination_port};
 }
 
+/// Returns the customer with that inside address, by the rule for it.
+CustomerNumber customer_by(const NatRule& rule, Zone zone, const AddressV4& inside) {
+  return zone != 0 ? zone : number_of(prefix_of(inside, rule.customer_bits));
+}
+
 }  // namespace
 
 Part NatV4::part() const {
   return {.name = "nat",
+          .version = 2,
           .originator_bytes = sizeof(State),
           .reply_bytes = sizeof(Ends),
           .alignment = alignof(State),
@@ -35,21 +43,25 @@ Part NatV4::part() const {
 
 // --- which worker
 
-/// Returns the customer at an end: inside, or behind a public port. A public port that nobody has
-/// counts as its address's, unless it is the host's own.
-std::optional<AddressV4> NatV4::customer_of(const EndpointV4& end) const {
-  if (settings_->rule_of(end.address) != nullptr) return end.address;
+/// Returns the customer at an end: behind the tunnel `zone`, inside, or behind a public port. A
+/// public port that nobody has counts as its address's, unless it is the host's own.
+std::optional<CustomerNumber> NatV4::customer_of(Zone zone, const EndpointV4& end) const {
+  if (zone != 0) return zone;
+  if (const NatRule* const rule = settings_->rule_of(0, end.address))
+    return customer_by(*rule, 0, end.address);
   if (!blocks_->has(end.address)) return std::nullopt;
   const auto customer = blocks_->customer_at(end);
   if (customer || std::ranges::binary_search(settings_->own, end.address)) return customer;
-  return end.address;
+  return number_of(end.address);
 }
 
 NatV4::Need NatV4::need_of(const KeyV4& key) const {
-  Need need{.rule = settings_->rule_for(key.source, key.destination),
+  Need need{.rule = settings_->rule_for(key.number_of_zone(), key.source, key.destination),
             .is_in = blocks_->has(key.destination),
             .is_hosts = std::ranges::binary_search(settings_->hosts, key.destination)};
   if (need.is_hosts && !need.is_in) need.rule = nullptr;
+  // From a tunnel, only packets with a rule may go to other customers.
+  if (need.rule == nullptr && key.number_of_zone() != 0) need.is_in = false;
   return need;
 }
 
@@ -59,8 +71,8 @@ NatV4::Need NatV4::need_of(const KeyV4& key) const {
 Steered NatV4::steer(std::span<const KeyV4> keys) const {
   Steered steered;
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    const auto source = customer_of(source_of(keys[i]));
-    const auto destination = customer_of(destination_of(keys[i]));
+    const auto source = customer_of(keys[i].number_of_zone(), source_of(keys[i]));
+    const auto destination = customer_of(0, destination_of(keys[i]));
     if (!source && !destination) continue;
     if (!has_ports(keys[i].protocol) && keys[i].protocol != kProtocolIcmp) {
       if (!source) steered.by_source |= std::uint64_t{1} << i;
@@ -68,9 +80,9 @@ Steered NatV4::steer(std::span<const KeyV4> keys) const {
       continue;
     }
     steered.by_owner |= std::uint64_t{1} << i;
-    steered.owner[i] = source && destination ? std::min(*source, *destination)
-                       : source              ? *source
-                                             : *destination;
+    steered.owner[i] = address_with(source && destination ? std::min(*source, *destination)
+                                    : source              ? *source
+                                                          : *destination);
   }
   return steered;
 }
@@ -124,20 +136,19 @@ void NatV4::open(const Burst& burst, Opening<KeyV4>& opening) {
   // One identifier cannot be that of both customers.
   if (rule != nullptr && is_in && is_query)
     return is_hosts ? pass_over(opening) : opening.refuse(Verdict::no_mapping);
-  State state{
-      .ends = {}, .source = {}, .destination = {}, .remote = key.destination, .sender = key.source};
-  state.ends.protocol = key.protocol;
+  State state;
   if (opening.attempt > 0) {
     std::memcpy(&state, opening.state, sizeof(state));
     if (!state.source.is_there() || !settings_->pools[rule->pool].shares_ports())
       return opening.refuse(Verdict::reply_collision);
     const auto taken = take(opening, *rule);
     if (!taken) return opening.refuse(Verdict::reply_collision);
-    blocks_->release(state.source, key.protocol, state.remote, now_);
+    blocks_->release(state.source, key.protocol, key.destination, now_);
     state.source = taken->ref;
     state.ends.source_port = taken->outside.port;
     return accept(opening, state);
   }
+  Zone to = 0;
   if (is_in) {
     const auto inside = blocks_->enter({.outside = destination_of(key),
                                         .remote = source_of(key),
@@ -146,6 +157,7 @@ void NatV4::open(const Burst& burst, Opening<KeyV4>& opening) {
                                        true);
     if (!inside && is_hosts) return pass_over(opening);
     if (!inside) return opening.refuse(inside.error());
+    to = zone_of(inside->customer);
     state.destination = inside->ref;
     state.ends.destination = inside->inside.address;
     state.ends.destination_port = inside->inside.port;
@@ -154,13 +166,19 @@ void NatV4::open(const Burst& burst, Opening<KeyV4>& opening) {
   if (rule != nullptr) {
     const auto taken = take(opening, *rule);
     if (!taken) {
-      release(state);
+      release(key, state);
       return opening.refuse(taken.error());
     }
     state.source = taken->ref;
     state.ends.source = taken->outside.address;
     state.ends.source_port = taken->outside.port;
     state.ends.changed |= kSource;
+  }
+  if (to != key.number_of_zone()) {
+    state.ends.changed |= kZone;
+    KeyV4 leaves;
+    leaves.set_zone(to);
+    state.ends.zone = leaves.zone;
   }
   if (is_query) {  // it has its identifier in place of both ports
     state.ends.changed |= kIdentifier;
@@ -175,12 +193,14 @@ void NatV4::open(const Burst& burst, Opening<KeyV4>& opening) {
 
 auto NatV4::take(const Opening<KeyV4>& opening, const NatRule& rule)
     -> std::expected<PortBlocks::Taken, Verdict> {
-  return blocks_->take({.inside = source_of(opening.key),
-                        .remote = remote_of(opening.key),
-                        .protocol = opening.key.protocol,
-                        .pool = rule.pool,
-                        .now = now_,
-                        .attempt = opening.attempt});
+  return blocks_->take(
+      {.inside = source_of(opening.key),
+       .remote = remote_of(opening.key),
+       .customer = customer_by(rule, opening.key.number_of_zone(), opening.key.source),
+       .protocol = opening.key.protocol,
+       .pool = rule.pool,
+       .now = now_,
+       .attempt = opening.attempt});
 }
 
 void NatV4::accept(Opening<KeyV4>& opening, const State& state) {
@@ -190,10 +210,10 @@ void NatV4::accept(Opening<KeyV4>& opening, const State& state) {
              .source_port = opening.key.destination_port,
              .destination_port = opening.key.source_port,
              .changed = 0,
-             .protocol = opening.key.protocol};
+             .zone = opening.key.zone};
   if ((state.ends.changed & kSource) != 0) reply.changed |= kDestination;
   if ((state.ends.changed & kDestination) != 0) reply.changed |= kSource;
-  reply.changed |= state.ends.changed & kIdentifier;
+  reply.changed |= state.ends.changed & (kIdentifier | kZone);
   std::memcpy(opening.state, &state, sizeof(state));
   std::memcpy(opening.reply_state, &reply, sizeof(reply));
   opening.accept_two_way(reversed(leaves));
@@ -210,19 +230,19 @@ void NatV4::pass_over(Opening<KeyV4>& opening) {
 
 // --- the life of a session
 
-void NatV4::release(const State& state) {
-  const std::uint8_t protocol = state.ends.protocol;
-  if (state.source.is_there()) blocks_->release(state.source, protocol, state.remote, now_);
+/// Ends the use of public ports by the session with this originator's key.
+void NatV4::release(const KeyV4& key, const State& state) {
+  if (state.source.is_there()) blocks_->release(state.source, key.protocol, key.destination, now_);
   if (state.destination.is_there())
-    blocks_->release(state.destination, protocol, state.sender, now_);
+    blocks_->release(state.destination, key.protocol, key.source, now_);
 }
 
 void NatV4::release_resumed() {
-  if (resumed_) release(*resumed_);
+  if (resumed_) release(resumed_->key, resumed_->state);
   resumed_.reset();
 }
 
-Verdict NatV4::event(Event event, const std::byte* at, bool) {
+Verdict NatV4::event(Event event, const KeyV4& key, const std::byte* at, bool) {
   State state;
   std::memcpy(&state, at, sizeof(state));
   if (state.ends.changed == 0) return Verdict::tracked;
@@ -231,7 +251,7 @@ Verdict NatV4::event(Event event, const std::byte* at, bool) {
       (state.source.is_there() ? counters_.sessions : counters_.from_outside).subtract(1);
       [[fallthrough]];
     case Event::closed:
-      release(state);
+      release(key, state);
       counters_.live.subtract(1);
       break;
     case Event::adopted:
@@ -267,9 +287,13 @@ void NatV4::serve(Burst& burst, std::uint64_t places, const States<KeyV4>& state
     if ((ends.changed & kDestination) != 0)
       lane.set_destination(i, ends.destination, ends.destination_port);
     if ((ends.changed & kIdentifier) != 0) lane.set_identifier(i, ends.source_port);
+    if ((ends.changed & kZone) != 0) {
+      lane.target[i].zone = ends.zone;
+      lane.changed[i] |= kZone;
+    }
     // A handshake's packets change the state and its timeout, so they count from either side.
     const bool is_from_outside = (ends.changed & (kSource | kDestination)) == kDestination;
-    lane.idle |= std::uint64_t{is_from_outside && !has_handshake(ends.protocol)} << i;
+    lane.idle |= std::uint64_t{is_from_outside && !has_handshake(lane.key[i].protocol)} << i;
     out += (ends.changed & kSource) != 0;
     in += (ends.changed & kDestination) != 0;
     verdict = Verdict::tracked;
@@ -286,15 +310,16 @@ auto NatV4::target(const KeyV4& key, const std::byte* at) const -> Target {
   return {ends.leaving(key), std::nullopt};
 }
 
-void NatV4::write(const KeyV4&, const std::byte* at, std::byte* image) const {
+void NatV4::write(const KeyV4& key, const std::byte* at, std::byte* image) const {
   State state;
   std::memcpy(&state, at, sizeof(state));
   const Ends& ends = state.ends;
   Image to;
   if (ends.changed != 0) {
-    to = {ends.source, ends.destination, ends.source_port, ends.destination_port, ends.changed};
+    to = {ends.source,           ends.destination, ends.source_port,
+          ends.destination_port, ends.changed,     ends.zone};
     if (state.destination.is_there()) {
-      const MappedEnds mapped = blocks_->ends_at(state.destination, ends.protocol);
+      const MappedEnds mapped = blocks_->ends_at(state.destination, key.protocol);
       to.mapped = mapped.remote;
       to.mapped_port = mapped.remote_port;
     }
@@ -317,16 +342,16 @@ void NatV4::resume(Opening<KeyV4>& opening) {
                        .source_port = was.source_port,
                        .destination_port = was.destination_port,
                        .changed = was.changed,
-                       .protocol = key.protocol},
+                       .zone = was.zone},
               .source = {},
-              .destination = {},
-              .remote = key.destination,
-              .sender = key.source};
-  const auto take_again = [&](const NatRule* by, const EndpointV4& inside, const EndpointV4& remote,
+              .destination = {}};
+  const auto take_again = [&](Zone zone, const EndpointV4& inside, const EndpointV4& remote,
                               const EndpointV4& outside, PortRef& ref) {
+    const NatRule* const by = settings_->rule_of(zone, inside.address);
     if (by == nullptr) return false;
     const PortBlocks::Wanted wanted{.inside = inside,
                                     .remote = remote,
+                                    .customer = customer_by(*by, zone, inside.address),
                                     .protocol = key.protocol,
                                     .pool = by->pool,
                                     .now = now_};
@@ -337,18 +362,20 @@ void NatV4::resume(Opening<KeyV4>& opening) {
     if (taken) ref = taken->ref;
     return taken.has_value();
   };
-  bool ok = true;
-  if ((was.changed & kDestination) != 0)
-    ok = take_again(settings_->rule_of(was.destination), {was.destination, was.destination_port},
-                    source_of(key), destination_of(key), state.destination);
+  bool ok =
+      std::max(key.number_of_zone(), state.ends.leaving(key).number_of_zone()) <= resumed_up_to_;
+  if (ok && (was.changed & kDestination) != 0)
+    ok = take_again(state.ends.leaving(key).number_of_zone(),
+                    {was.destination, was.destination_port}, source_of(key), destination_of(key),
+                    state.destination);
   if (ok && (was.changed & kSource) != 0)
-    ok = take_again(settings_->rule_of(key.source), source_of(key), remote_of(key),
+    ok = take_again(key.number_of_zone(), source_of(key), remote_of(key),
                     {was.source, was.source_port}, state.source);
   if (!ok) {
-    release(state);
+    release(key, state);
     return opening.refuse(Verdict::no_port);
   }
-  resumed_ = state;
+  resumed_ = {key, state};
   accept(opening, state);
 }
 

@@ -5,6 +5,7 @@
 // A session is a connection with two entries. Packets of IPv6 pass untranslated.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -38,12 +39,14 @@ class NatV4 final : public FunctionFor<KeyV4> {
   Steered steer(std::span<const KeyV4> keys) const override;
   std::uint64_t screen(Burst& burst, Lane<KeyV4>& lane, std::uint64_t unknown) override;
   void open(const Burst& burst, Opening<KeyV4>& opening) override;
-  Verdict event(Event event, const std::byte* state, bool is_proved) override;
+  Verdict event(Event event, const KeyV4& key, const std::byte* state, bool is_proved) override;
   void serve(Burst& burst, std::uint64_t places, const States<KeyV4>& states) override;
   Target target(const KeyV4& key, const std::byte* state) const override;
   void write(const KeyV4& key, const std::byte* state, std::byte* image) const override;
 
   void take_on(std::shared_ptr<const NatSettings>& settings) { settings_.swap(settings); }
+  /// From now on no session of a customer behind a tunnel with a greater number is resumed.
+  void resume_up_to(Zone customer) { resumed_up_to_ = customer; }
   const NatCounters& counters() const { return counters_; }
 
  private:
@@ -52,12 +55,12 @@ class NatV4 final : public FunctionFor<KeyV4> {
     AddressV4 source, destination;
     std::uint16_t source_port = 0, destination_port = 0;
     std::uint8_t changed = 0;  ///< bits of `Lane::Changed`; 0: the session is not translated
-    std::uint8_t protocol = 0;
+    std::array<std::uint8_t, 3> zone{};  ///< in the form of a key's: the customer they leave to
 
     /// Returns how packets with that key leave.
     KeyV4 leaving(const KeyV4& key) const {
       return Lane<KeyV4>::leaving(
-          key, {source, destination, source_port, destination_port, key.protocol}, changed);
+          key, {source, destination, source_port, destination_port, key.protocol, zone}, changed);
     }
   };
   /// The originator's entry.
@@ -65,21 +68,19 @@ class NatV4 final : public FunctionFor<KeyV4> {
     Ends ends;
     PortRef source;       ///< the originator's public port
     PortRef destination;  ///< the public port that the originator sends to
-    AddressV4 remote;     ///< the originator's destination: the remote end of its mapping
-    AddressV4 sender;     ///< the originator: the remote end of the mapping that it sends to
   };
-  static_assert(sizeof(State) == 34 && alignof(State) == 2);  // so that a record has 64 bytes
+  static_assert(sizeof(State) == 28 && alignof(State) == 2);
   /// The image of a session; all 0 if it is not translated.
   struct Image {
     AddressV4 source, destination;
     std::uint16_t source_port = 0, destination_port = 0;
     std::uint8_t changed = 0;
-    std::uint8_t unused = 0;
+    std::array<std::uint8_t, 3> zone{};
     /// The remote end of the mapping that the originator sends to, as far as it depends on one.
     std::uint16_t mapped_port = 0;
     AddressV4 mapped;
   };
-  static_assert(sizeof(Image) == 20);
+  static_assert(sizeof(Image) == 22);
 
   /// The translation that a packet needs.
   struct Need {
@@ -91,11 +92,11 @@ class NatV4 final : public FunctionFor<KeyV4> {
     bool is_there() const { return rule != nullptr || (is_in && !is_hosts); }
   };
   Need need_of(const KeyV4& key) const;
-  std::optional<AddressV4> customer_of(const EndpointV4& end) const;
+  std::optional<CustomerNumber> customer_of(Zone zone, const EndpointV4& end) const;
   void accept(Opening<KeyV4>& opening, const State& state);
   void pass_over(Opening<KeyV4>& opening);
   void resume(Opening<KeyV4>& opening);
-  void release(const State& state);
+  void release(const KeyV4& key, const State& state);
   void release_resumed();
   std::expected<PortBlocks::Taken, Verdict> take(const Opening<KeyV4>& opening,
                                                  const NatRule& rule);
@@ -105,7 +106,12 @@ class NatV4 final : public FunctionFor<KeyV4> {
   NatCounters counters_;
   Tick now_;
   /// A resumed session whose `Event::adopted` has not come: without it, its ports are given back.
-  std::optional<State> resumed_;
+  struct Resumed {
+    KeyV4 key;
+    State state;
+  };
+  std::optional<Resumed> resumed_;
+  Zone resumed_up_to_ = Customers::kMost;
 };
 
 /// The part of the other family: nothing is translated or tracked.
@@ -142,6 +148,7 @@ class Nat final : public Function {
   /// Changes to other settings, and puts the previous ones into `settings`. Called by the worker,
   /// between two bursts.
   void take_on(std::shared_ptr<const NatSettings>& settings) { v4_.take_on(settings); }
+  void resume_up_to(Zone customer) { v4_.resume_up_to(customer); }
   const NatCounters& counters() const { return v4_.counters(); }
 
  private:

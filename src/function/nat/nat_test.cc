@@ -70,7 +70,8 @@ class NatTest : public testing::Test {
 
   HostAddresses<AddressV4> v4_;
   HostAddresses<AddressV6> v6_;
-  Surroundings around_{.v4 = v4_, .v6 = v6_, .ports = {}};
+  Surroundings around_{
+      .v4 = v4_, .v6 = v6_, .ports = {}, .customers = std::make_shared<const Customers>()};
   std::unique_ptr<FunctionDeployment> deployment_;
   std::unique_ptr<Line> line_;
 };

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/address_numbers.h"
 #include "core/elapsed.h"
-#include "function/nat/addresses.h"
 
 namespace millrace {
 
@@ -266,13 +266,13 @@ bool PortBlocks::reclaim_near(Pool& pool, std::uint32_t customer, Tick now) {
   return true;
 }
 
-std::optional<AddressV4> PortBlocks::customer_at(const EndpointV4& at) const {
+std::optional<CustomerNumber> PortBlocks::customer_at(const EndpointV4& at) const {
   const auto place = place_of(at.address);
   if (!place) return std::nullopt;
   const std::uint32_t block = block_at(*place, at.port);
   if (block == kNone) return std::nullopt;
   const std::uint32_t customer = blocks_[block].customer.load(std::memory_order_relaxed);
-  return customer != 0 ? std::optional(address_with(customer)) : std::nullopt;
+  return customer != 0 ? std::optional(customer) : std::nullopt;
 }
 
 }  // namespace millrace

@@ -102,12 +102,13 @@ class PortBlocks {
   /// True if the address is one of a pool's.
   bool has(const AddressV4& address) const { return prefixes_.find(address) != prefixes_.kNone; }
   /// Returns the customer of that public port; none if nobody has it.
-  std::optional<AddressV4> customer_at(const EndpointV4& at) const;
+  std::optional<CustomerNumber> customer_at(const EndpointV4& at) const;
 
   /// A session that begins.
   struct Wanted {
     EndpointV4 inside;
     EndpointV4 remote;
+    CustomerNumber customer = 0;  ///< at `inside`
     std::uint8_t protocol = 0;
     std::uint16_t pool = 0;
     Tick now;
@@ -140,6 +141,7 @@ class PortBlocks {
   struct Inside {
     PortRef ref;
     EndpointV4 inside;
+    CustomerNumber customer = 0;
   };
   /// Returns the inside endpoint that the packet is for; with `takes`, its session counts for the
   /// customer until `release`. Errors: `no_mapping`, also if the pool's filtering forbids the
@@ -150,7 +152,7 @@ class PortBlocks {
   void release(const PortRef& ref, std::uint8_t protocol, const AddressV4& remote, Tick now);
 
   PoolUse use_of(std::size_t pool) const;
-  std::vector<HeldBlock> held_by(const AddressV4& customer) const;
+  std::vector<HeldBlock> held_by(CustomerNumber customer) const;
 
  private:
   static constexpr std::uint32_t kNone = 0xffffffff;

@@ -14,8 +14,8 @@
 #include <tuple>
 #include <vector>
 
+#include "core/address_numbers.h"
 #include "core/protocol.h"
-#include "function/nat/addresses.h"
 
 namespace millrace {
 namespace {
@@ -40,6 +40,10 @@ struct Session {
   PortBlocks::Wanted wanted;
   PortBlocks::Taken taken;
 };
+
+bool is_same_end(const PortBlocks::Wanted& a, const PortBlocks::Wanted& b) {
+  return a.customer == b.customer && a.inside == b.inside;
+}
 
 /// The mapping's part of the remote end, as RFC 4787 says.
 EndpointV4 mapped_remote(Dependence mapping, EndpointV4 remote) {
@@ -71,21 +75,24 @@ TEST_P(PortBlocksTest, DoWhatAModelSays) {
   for (unsigned step = 0; step < 30'000; ++step) {
     now += below(step % 10'000 < 5'000 ? 20 : 4000);
     if (below(100) < (step / 5000 % 2 == 0 ? 60 : 35)) {
+      // Half of the customers are behind tunnels, with three of the others' addresses each.
+      const std::uint32_t who = below(16);
+      const std::uint32_t address = 0x0a000001 + (who < 8 ? who : 1 + below(3));
       PortBlocks::Wanted wanted{
-          .inside = {address_with(0x0a000001 + below(16)), static_cast<std::uint16_t>(below(300))},
+          .inside = {address_with(address), static_cast<std::uint16_t>(below(300))},
           .remote = {address_with(0xc0000201 + below(4)),
                      static_cast<std::uint16_t>(80 + below(4))},
+          .customer = who < 8 ? address : who,
           .protocol = below(2) == 0 ? kProtocolTcp : kProtocolUdp,
           .pool = 0,
           .now = {now}};
       const auto same = [&](const Session& one) {
-        return one.wanted.inside == wanted.inside && one.wanted.remote == wanted.remote &&
+        return is_same_end(one.wanted, wanted) && one.wanted.remote == wanted.remote &&
                one.wanted.protocol == wanted.protocol;
       };
       if (std::ranges::any_of(live, same)) continue;
-      const auto of_customer = std::ranges::count_if(live, [&](const Session& one) {
-        return one.wanted.inside.address == wanted.inside.address;
-      });
+      const auto of_customer = std::ranges::count_if(
+          live, [&](const Session& one) { return one.wanted.customer == wanted.customer; });
       const auto taken = blocks->take(wanted);
       if (!taken) {
         ++refused;
@@ -96,7 +103,7 @@ TEST_P(PortBlocksTest, DoWhatAModelSays) {
       for (const Session& one : live) {
         if (one.wanted.protocol != wanted.protocol) continue;
         const bool is_mapping =
-            one.wanted.inside == wanted.inside &&
+            is_same_end(one.wanted, wanted) &&
             mapped_remote(mapping, one.wanted.remote) == mapped_remote(mapping, wanted.remote);
         const bool is_same_port = one.taken.outside == taken->outside;
         if (is_mapping) {
@@ -106,22 +113,22 @@ TEST_P(PortBlocksTest, DoWhatAModelSays) {
           ASSERT_FALSE(is_same_port);
         }
         if (is_same_port) {
-          ASSERT_EQ(one.wanted.inside.address, wanted.inside.address);
+          ASSERT_EQ(one.wanted.customer, wanted.customer);
         }
       }
       for (const Session& one : live) {
-        if (one.wanted.inside.address == wanted.inside.address) {
+        if (one.wanted.customer == wanted.customer) {
           ASSERT_EQ(one.taken.outside.address, taken->outside.address) << "paired pooling";
         }
       }
-      const std::uint32_t customer = number_of(wanted.inside.address);
+      const CustomerNumber customer = wanted.customer;
       Used& before =
           used[{number_of(taken->outside.address), taken->outside.port, wanted.protocol}];
       if (before.customer != 0 && before.customer != customer) {
         ASSERT_GE(now - before.last, PortBlocks::kRestMs) << "it did not rest";
       }
       before = {customer, now};
-      ASSERT_EQ(blocks->customer_at(taken->outside), wanted.inside.address);
+      ASSERT_EQ(blocks->customer_at(taken->outside), wanted.customer);
       live.push_back({wanted, *taken});
     } else if (!live.empty()) {
       const std::size_t at = below(static_cast<std::uint32_t>(live.size()));
@@ -152,6 +159,7 @@ TEST_P(PortBlocksTest, DoWhatAModelSays) {
     ASSERT_EQ(inside.has_value(), passes);
     if (inside) {
       ASSERT_EQ(inside->inside, to.wanted.inside);
+      ASSERT_EQ(inside->customer, to.wanted.customer);
     }
   }
   EXPECT_GT(refused, 0U) << "the pool should run out at times";
@@ -204,6 +212,7 @@ TEST(PortBlocksThreads, GiveNoPortToTwo) {
       const PortBlocks::Wanted wanted{
           .inside = {address_with(0x0a000001 + host), port},
           .remote = {address_with(0xc0000201 + thread), static_cast<std::uint16_t>(step)},
+          .customer = 0x0a000001 + host,
           .protocol = kProtocolUdp,
           .pool = 0,
           .now = now};

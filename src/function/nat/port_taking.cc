@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "function/nat/addresses.h"
+#include "core/address_numbers.h"
 #include "function/nat/port_blocks.h"
 
 namespace millrace {
@@ -85,7 +85,7 @@ auto PortBlocks::count(Pool& pool, std::uint32_t first, const PortRef& ref, cons
 auto PortBlocks::take_now(Pool& pool, const Wanted& wanted, bool& lacks_block)
     -> std::expected<Taken, Verdict> {
   lacks_block = false;
-  const std::uint32_t customer = number_of(wanted.inside.address);
+  const CustomerNumber customer = wanted.customer;
   Bucket& bucket = bucket_of(customer);
   const Guard guard(bucket);
   std::uint32_t first = first_of(bucket, customer, pool);
@@ -126,7 +126,7 @@ auto PortBlocks::take(const Wanted& wanted) -> std::expected<Taken, Verdict> {
   Pool& pool = pools_[wanted.pool];
   bool lacks_block = false;
   auto taken = take_now(pool, wanted, lacks_block);
-  if (!taken && lacks_block && reclaim_near(pool, number_of(wanted.inside.address), wanted.now))
+  if (!taken && lacks_block && reclaim_near(pool, wanted.customer, wanted.now))
     taken = take_now(pool, wanted, lacks_block);
   if (!taken) {
     auto& refused = taken.error() == Verdict::no_port ? pool.no_port : pool.over_limit;
@@ -147,7 +147,7 @@ auto PortBlocks::take_again(const Wanted& wanted, const EndpointV4& outside, con
   const auto place = place_of(outside.address);
   if (!place || place->pool != wanted.pool) return refused;
   Pool& pool = pools_[place->pool];
-  const std::uint32_t customer = number_of(wanted.inside.address);
+  const CustomerNumber customer = wanted.customer;
   const unsigned space = space_of(wanted.protocol);
   Bucket& bucket = bucket_of(customer);
   const Guard guard(bucket);
@@ -207,7 +207,7 @@ auto PortBlocks::enter(const Arrived& arrived, bool takes) -> std::expected<Insi
                                             : ends.remote == arrived.remote.address;
     if (!passes) return refused;
   }
-  const Inside inside{{block, offset}, {ends.inside, ends.inside_port}};
+  const Inside inside{{block, offset}, {ends.inside, ends.inside_port}, customer};
   if (!takes) return inside;
   const std::uint32_t first = first_of(bucket, customer, pool);
   if (blocks_[first].sessions >= pool.is.sessions_per_customer) {
@@ -252,14 +252,13 @@ std::uint64_t PortBlocks::mappings_in(std::uint32_t block) const {
   return count;
 }
 
-std::vector<HeldBlock> PortBlocks::held_by(const AddressV4& customer) const {
+std::vector<HeldBlock> PortBlocks::held_by(CustomerNumber customer) const {
   std::vector<HeldBlock> all;
-  const std::uint32_t number = number_of(customer);
-  Bucket& bucket = bucket_of(number);
+  Bucket& bucket = bucket_of(customer);
   for (std::size_t n = 0; n < pools_.size(); ++n) {
     const Pool& pool = pools_[n];
     const Guard guard(bucket);
-    const std::uint32_t first = first_of(bucket, number, pool);
+    const std::uint32_t first = first_of(bucket, customer, pool);
     for (std::uint32_t block = first; block != kNone; block = blocks_[block].next) {
       const EndpointV4 begin = outside_of(pool, {block, 0});
       all.push_back({.pool = n,

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/address.h"
-#include "function/nat/addresses.h"
+#include "core/address_numbers.h"
 #include "function/nat/port_blocks.h"
 #include "function/nat/settings.h"
 #include "function/reader.h"
@@ -35,6 +35,8 @@ struct RawNatRule {
   std::uint32_t line = 0;
   std::vector<Text> source;
   std::vector<Text> exempt;
+  std::vector<Text> customers;
+  unsigned customer_prefix = 32;
   Text pool;
 };
 
@@ -75,6 +77,8 @@ Keys<RawNat> nat_keys() {
   const Keys<R> rule{
       {"source", texts(&R::source), true},
       {"exempt", texts(&R::exempt)},
+      {"customers", texts(&R::customers)},
+      {"customer_prefix", integer(&R::customer_prefix, 8, 32, "bits of an address")},
       {"pool", text(&R::pool), true},
   };
   return {{"pool", tables(&RawNat::pools, pool)}, {"rule", tables(&RawNat::rules, rule)}};
@@ -98,6 +102,7 @@ class Maker {
     std::ranges::sort(settings_->hosts);
     std::ranges::sort(settings_->own);
     for (const RawNatRule& rule : raw_.rules) add_rule(rule);
+    settings_->customers = around_.customers;
     settings_->index();
     return settings_;
   }
@@ -211,21 +216,18 @@ class Maker {
           "no pool is called " + in_quotes(raw.pool.value) +
               (names.empty() ? ": give a [[nat.pool]]" : ": give one of " + joined(names, ", ")));
     rule.pool = static_cast<std::uint16_t>(pool - names.begin());
+    rule.customer_bits = raw.customer_prefix;
+    add_customers(raw, rule);
     for (const Text& text : raw.source) {
       const auto prefix = prefix_from(text, "nat.rule.source");
       if (!prefix) continue;
-      if (prefix->address == AddressV4{}) {
+      if (prefix->address.bytes[0] == 0) {
         problems_.add(text.line, "nat.rule.source",
-                      to_string(*prefix) + " has 0.0.0.0, which is no customer's: give others");
+                      to_string(*prefix) +
+                          " has addresses of 0.0.0.0/8, which are no customer's: give others");
         continue;
       }
-      const auto [first, is_new] = sources_.emplace(*prefix, text.line);
-      if (!is_new) {
-        problems_.add(text.line, "nat.rule.source",
-                      to_string(*prefix) + " is there already, in line " +
-                          std::to_string(first->second) + ": give each prefix once");
-        continue;
-      }
+      if (!check_once(*prefix, text.line, rule)) continue;
       const auto holds = [&](const auto& one) {
         return one.first.contains(prefix->address) || prefix->contains(one.first.address);
       };
@@ -238,9 +240,67 @@ class Maker {
     }
     for (const Text& text : raw.exempt) {
       const auto prefix = prefix_from(text, "nat.rule.exempt");
+      if (!rule.customers.empty()) {
+        problems_.add(text.line, "nat.rule.exempt",
+                      "replies would not find a customer behind a tunnel: leave it out");
+        break;
+      }
       if (prefix && std::ranges::find(rule.exempt, *prefix) == rule.exempt.end())
         rule.exempt.push_back(*prefix);
     }
+  }
+
+  /// Reads which customers a rule is for.
+  void add_customers(const RawNatRule& raw, NatRule& rule) {
+    constexpr std::string_view kKey = "nat.rule.customers";
+    for (const Text& text : raw.customers) {
+      if (around_.customers->empty()) {
+        problems_.add(text.line, kKey,
+                      "no port has a tunnel: give a [[port]] with tunnel and customers, or leave "
+                      "this key out");
+        return;
+      }
+      if (lower(text.value) == "any") {
+        rule.is_for_any = true;
+        rule.customers = {{1, Customers::kMost + 1}};
+        continue;
+      }
+      const auto named = around_.customers->named(text.value);
+      if (named && !rule.is_for_any) rule.customers.push_back(*named);
+      if (!named)
+        problems_.add(text.line, kKey,
+                      "no customer is called " + in_quotes(text.value) +
+                          ": give \"any\", or names, tunnels' far ends or prefixes of "
+                          "[[port]].customers");
+    }
+    if (!rule.customers.empty() && rule.customer_bits != 32)
+      problems_.add(raw.line, "nat.rule.customer_prefix",
+                    "is for customers without tunnels: leave it out");
+  }
+
+  /// Notes a problem if another rule has the same source for some of the same customers.
+  bool check_once(const PrefixV4& prefix, std::uint32_t line, const NatRule& rule) {
+    const auto overlaps = [&rule](const NatRule& other) {
+      if (rule.customers.empty() || other.customers.empty())
+        return rule.customers.empty() == other.customers.empty();
+      if (rule.is_for_any != other.is_for_any) return false;
+      return std::ranges::any_of(rule.customers, [&other](const auto& one) {
+        return std::ranges::any_of(other.customers, [&one](const auto& its) {
+          return one.first < its.second && its.first < one.second;
+        });
+      });
+    };
+    const auto place = static_cast<std::size_t>(&rule - settings_->rules.data());
+    const auto [begin, end] = sources_.equal_range(prefix);
+    for (const auto& [same, where] : std::ranges::subrange(begin, end)) {
+      if (!overlaps(settings_->rules[where.first])) continue;
+      problems_.add(line, "nat.rule.source",
+                    to_string(prefix) + " is there already, in line " +
+                        std::to_string(where.second) + ": give each prefix once");
+      return false;
+    }
+    sources_.emplace(prefix, std::pair{place, line});
+    return true;
   }
 
   Problems& problems_;
@@ -248,7 +308,8 @@ class Maker {
   const RawNat& raw_;
   std::shared_ptr<NatSettings> settings_ = std::make_shared<NatSettings>();
   std::vector<std::pair<PrefixV4, std::uint32_t>> of_pools_;  // all pools' prefixes, with lines
-  std::map<PrefixV4, std::uint32_t> sources_;                 // all rules', with lines
+  // The rules' sources, with the place of the rule and the line.
+  std::multimap<PrefixV4, std::pair<std::size_t, std::uint32_t>> sources_;
 };
 
 class NatReader final : public SettingsReader {

@@ -1,9 +1,11 @@
 #include "function/nat/settings.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "core/address.h"
-#include "function/nat/addresses.h"
+#include "core/address_numbers.h"
 #include "function/nat/kind.h"
 
 namespace millrace {
@@ -21,13 +23,57 @@ std::string_view to_string(Dependence dependence) {
 }
 
 void NatSettings::index() {
-  std::vector<Prefix<AddressV4>> all;
-  for (std::size_t n = 0; n < rules.size(); ++n) {
-    rules[n].exempt_table = PrefixTable<AddressV4>(rules[n].exempt);
-    all.insert(all.end(), rules[n].sources.begin(), rules[n].sources.end());
-    rule_at_.resize(all.size(), static_cast<std::uint16_t>(n));
+  std::set<Zone> from{0, 1};  // numbers of customers at which other rules begin to hold
+  for (NatRule& rule : rules) {
+    rule.exempt_table = PrefixTable<AddressV4>(rule.exempt);
+    for (const auto& [first, behind] : rule.customers) from.insert({first, behind});
   }
-  sources_ = PrefixTable<AddressV4>(all);
+  std::vector<Intervals<Zone>::Bound> bounds;
+  for (const Zone customer : from) {
+    bounds.push_back({customer, static_cast<std::uint32_t>(views_.size())});
+    views_.push_back(view_for(customer));
+  }
+  view_of_ = Intervals<Zone>(bounds);
+}
+
+/// Returns the view of one customer. Where two rules have the same source, the one that names him
+/// goes before the one that is for any.
+auto NatSettings::view_for(Zone customer) const -> View {
+  std::map<Prefix<AddressV4>, std::uint16_t> rule_of;
+  for (const bool is_for_any : {true, false}) {
+    for (std::size_t n = 0; n < rules.size(); ++n) {
+      const NatRule& rule = rules[n];
+      const auto has = [customer](const auto& range) {
+        return range.first <= customer && customer < range.second;
+      };
+      const bool holds =
+          customer == 0 ? rule.customers.empty() : std::ranges::any_of(rule.customers, has);
+      if (!holds || rule.is_for_any != is_for_any) continue;
+      for (const auto& prefix : rule.sources) rule_of[prefix] = static_cast<std::uint16_t>(n);
+    }
+  }
+  View view;
+  std::vector<Prefix<AddressV4>> sources;
+  for (const auto& [prefix, rule] : rule_of) {
+    sources.push_back(prefix);
+    view.rule_at.push_back(rule);
+  }
+  view.sources = PrefixTable<AddressV4>(sources);
+  return view;
+}
+
+std::string NatSettings::name_of(CustomerNumber customer) const {
+  const Zone zone = zone_of(customer);
+  return zone != 0 ? customers->name_of(zone) : to_string(address_with(customer));
+}
+
+std::optional<CustomerNumber> NatSettings::customer_named(const std::string& name) const {
+  const auto tunnels = customers->named(name);
+  if (tunnels && tunnels->second == tunnels->first + 1) return tunnels->first;
+  const auto address = parse_address<AddressV4>(name);
+  const NatRule* const rule = address ? rule_of(0, *address) : nullptr;
+  if (rule == nullptr) return std::nullopt;
+  return number_of(prefix_of(*address, rule->customer_bits));
 }
 
 const FunctionKind& NatSettings::kind() const { return nat_kind(); }
@@ -99,6 +145,7 @@ void NatSettings::tell(HostAddresses<AddressV4>& v4, HostAddresses<AddressV6>&) 
 
 std::shared_ptr<const FunctionSettings> default_nat() {
   auto settings = std::make_shared<NatSettings>();
+  settings->customers = std::make_shared<const Customers>();
   settings->index();
   return settings;
 }

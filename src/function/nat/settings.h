@@ -6,8 +6,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "core/customers.h"
+#include "core/intervals.h"
 #include "core/prefix.h"
 #include "core/prefix_table.h"
 #include "function/settings.h"
@@ -15,6 +18,12 @@
 namespace millrace {
 
 class SettingsReader;
+
+/// A customer: the number of one behind a tunnel (core/customers.h), or the address by which
+/// another one is known, as a number. The two cannot be mistaken: no host has an address of
+/// 0.0.0.0/8.
+using CustomerNumber = std::uint32_t;
+inline Zone zone_of(CustomerNumber customer) { return customer <= Customers::kMost ? customer : 0; }
 
 /// The parts of a remote end on which a mapping or a filter depends (RFC 4787, 4.1 and 5).
 enum class Dependence : std::uint8_t {
@@ -55,21 +64,29 @@ struct NatPool {
 
 /// The customers of a pool.
 struct NatRule {
+  /// Numbers of customers behind tunnels, each from the first up to before the second; empty: the
+  /// rule is for packets that come from no tunnel.
+  std::vector<std::pair<Zone, Zone>> customers;
+  bool is_for_any = false;  ///< `customers` are all: rules that name a customer go before this one
+  /// Bits of an address that are one customer, for packets from no tunnel.
+  unsigned customer_bits = 32;
   std::vector<Prefix<AddressV4>> sources;  ///< distinct, also from those of other rules
   std::vector<Prefix<AddressV4>> exempt;   ///< destinations to which nothing is translated
   std::uint16_t pool = 0;                  ///< place in `NatSettings::pools`
   PrefixTable<AddressV4> exempt_table;
 
   bool has_same_customers(const NatRule& other) const {
-    return sources == other.sources && pool == other.pool;
+    return sources == other.sources && pool == other.pool && customers == other.customers &&
+           customer_bits == other.customer_bits;
   }
 };
 
 struct NatSettings final : FunctionSettings {
   std::vector<NatPool> pools;  ///< with distinct names
   std::vector<NatRule> rules;
-  std::vector<AddressV4> hosts;  ///< the host's own addresses, sorted
-  std::vector<AddressV4> own;    ///< hosts' addresses that are also a pool's, sorted
+  std::vector<AddressV4> hosts;                ///< the host's own addresses, sorted
+  std::vector<AddressV4> own;                  ///< hosts' addresses that are also a pool's, sorted
+  std::shared_ptr<const Customers> customers;  ///< behind tunnels
 
   /// Fills the tables below. To be called once the members above are complete.
   void index();
@@ -80,22 +97,36 @@ struct NatSettings final : FunctionSettings {
   void append_doubts(const Surroundings& around, std::vector<std::string>& all) const override;
   void tell(HostAddresses<AddressV4>& v4, HostAddresses<AddressV6>& v6) const override;
 
-  /// Returns the rule whose source prefix is the longest around the address; null if there is none.
-  const NatRule* rule_of(const AddressV4& source) const {
-    const std::uint32_t at = sources_.find(source);
-    return at == sources_.kNone ? nullptr : &rules[rule_at_[at]];
+  /// Returns the rule for packets of a customer (0: of no tunnel) whose source prefix is the
+  /// longest around the address; null if there is none.
+  const NatRule* rule_of(Zone customer, const AddressV4& source) const {
+    const View& view = views_[view_of_.find(customer)];
+    const std::uint32_t at = view.sources.find(source);
+    return at == view.sources.kNone ? nullptr : &rules[view.rule_at[at]];
   }
+  /// Returns the customer's name: his address, or that of `Customers`.
+  std::string name_of(CustomerNumber customer) const;
+  /// Returns the customer with that name, or with that inside address; none if there is none.
+  std::optional<CustomerNumber> customer_named(const std::string& name) const;
   /// Returns the rule by which a packet is translated; null: it is not.
-  const NatRule* rule_for(const AddressV4& source, const AddressV4& destination) const {
-    const NatRule* const rule = rule_of(source);
+  const NatRule* rule_for(Zone customer, const AddressV4& source,
+                          const AddressV4& destination) const {
+    const NatRule* const rule = rule_of(customer, source);
     if (rule == nullptr || rule->exempt.empty()) return rule;
     const auto& exempt = rule->exempt_table;
     return exempt.find(destination) == exempt.kNone ? rule : nullptr;
   }
 
  private:
-  PrefixTable<AddressV4> sources_;
-  std::vector<std::uint16_t> rule_at_;  // by place in `sources_`
+  /// The rules for some customers.
+  struct View {
+    PrefixTable<AddressV4> sources;
+    std::vector<std::uint16_t> rule_at;  // by place in `sources`
+  };
+  View view_for(Zone customer) const;
+
+  Intervals<Zone> view_of_;  // place in `views_`, by a customer's number
+  std::vector<View> views_;
 };
 
 /// Returns the settings of a configuration without the keys of NAT.
