@@ -12,14 +12,14 @@ import (
 func (a *app) nat() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "nat COMMAND",
-		Short: "Show NAT's pools, and the public ports of a customer",
-		Long:  `Shows how much of NAT's pools is used, and which public ports a customer has.`,
+		Short: "Show NAT's pools, the public ports of a customer, and the log",
+		Long:  `Shows how much of NAT's pools is used, which public ports a customer has, and whether the log of port blocks is written.`,
 		Args:  noCommand,
 		RunE: func(command *cobra.Command, _ []string) error {
 			return usage("a command is needed: %s --help lists them", command.CommandPath())
 		},
 	}
-	command.AddCommand(a.natPools(), a.natCustomer())
+	command.AddCommand(a.natPools(), a.natCustomer(), a.natLog())
 	return command
 }
 
@@ -46,6 +46,41 @@ because no port was free, or because their customer has as many sessions as he m
 			for _, p := range pools {
 				t.hold(p.Pool, grouped(p.Addresses), grouped(p.Blocks), grouped(p.Held), grouped(p.Resting), grouped(p.MostHeld), grouped(p.Customers),
 					grouped(p.Sessions), grouped(p.Mappings), grouped(p.NoPort), grouped(p.OverLimit))
+			}
+			return t.flush()
+		},
+	}
+	command.Flags().BoolVar(&asJSON, "json", false, "print millrace's JSON array unchanged; docs/control.md describes it")
+	return command
+}
+
+func (a *app) natLog() *cobra.Command {
+	asJSON := false
+	command := &cobra.Command{
+		Use:   "log [--json]",
+		Short: "Show whether the log of port blocks is written",
+		Long: `Shows of each place where the log of port blocks is written, a file or a collector: the records that
+were written and lost, and since when and why nothing can be written.`,
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			if asJSON {
+				return a.passOn(command, "/nat/log")
+			}
+			places, err := nat.New(a.socket).Log(command.Context())
+			if err != nil {
+				return err
+			}
+			if len(places) == 0 {
+				a.say("there is no log: the configuration has no [nat.log]")
+				return nil
+			}
+			t := newTable(a.out, "", "log", ">written", ">lost", "failing since", "error")
+			for _, p := range places {
+				since, why := "-", "-"
+				if p.FailingSince != nil && p.Error != nil {
+					since, why = *p.FailingSince, *p.Error
+				}
+				t.hold(p.To, grouped(p.Written), grouped(p.Lost), since, why)
 			}
 			return t.flush()
 		},

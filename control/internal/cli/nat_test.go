@@ -17,6 +17,20 @@ func TestNatPools(t *testing.T) {
 	expect(t, run(t, server.Socket, "nat", "pools", "--json"), result{done, pools + "\n", ""})
 }
 
+func TestNatLog(t *testing.T) {
+	const places = `[{"to": "/var/log/millrace/nat.jsonl", "written": 1234, "lost": 0, "failing_since": null, "error": null},
+	 {"to": "203.0.113.9:4739", "written": 1000, "lost": 7, "failing_since": "2026-11-28T12:00:00.000Z", "error": "no route"}]`
+	server := apitest.New(t)
+	server.On("GET /nat/log", apitest.Text(200, places))
+	expect(t, run(t, server.Socket, "nat", "log"), result{done,
+		"log                          written  lost  failing since             error\n" +
+			"/var/log/millrace/nat.jsonl    1,234     0  -                         -\n" +
+			"203.0.113.9:4739               1,000     7  2026-11-28T12:00:00.000Z  no route\n", ""})
+	expect(t, run(t, server.Socket, "nat", "log", "--json"), result{done, places + "\n", ""})
+	server.On("GET /nat/log", apitest.Text(200, `[]`))
+	expect(t, run(t, server.Socket, "nat", "log"), result{done, "there is no log: the configuration has no [nat.log]\n", ""})
+}
+
 func TestNatCustomer(t *testing.T) {
 	server := apitest.New(t)
 	server.On("GET /nat/customer", apitest.Text(200, `[

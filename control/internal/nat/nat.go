@@ -36,10 +36,24 @@ type Block struct {
 	Sessions      uint64 // of the customer, in all of his blocks of the pool
 }
 
+// Log is one place where the log of port blocks is written: a file, or a collector.
+type Log struct {
+	To            string
+	Written, Lost uint64  // records
+	FailingSince  *string `json:"failing_since"` // nil while it can be written
+	Error         *string
+}
+
 // Pools is GET /nat/pools.
 func (c *Client) Pools(ctx context.Context) (pools []Pool, err error) {
 	err = c.Call(ctx, http.MethodGet, "/nat/pools", nil, &pools)
 	return pools, err
+}
+
+// Log is GET /nat/log: the places where the log of port blocks is written; none if there is no log.
+func (c *Client) Log(ctx context.Context) (places []Log, err error) {
+	err = c.Call(ctx, http.MethodGet, "/nat/log", nil, &places)
+	return places, err
 }
 
 // Customer is GET /nat/customer: the blocks of the customer with that address.

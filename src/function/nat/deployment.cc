@@ -79,8 +79,25 @@ Result<std::unique_ptr<FunctionDeployment>> NatDeployment::create(
   auto is = std::static_pointer_cast<const NatSettings>(std::move(settings));
   auto blocks = PortBlocks::create(is->pools);
   if (!blocks) return std::unexpected(blocks.error());
+  std::shared_ptr<PortBlocks> shared = std::move(*blocks);
+  std::unique_ptr<BlockLog> log;
+  if (is->log.is_there() && (run.is_live || run.capture_ms != 0)) {
+    auto opened = BlockLog::open(is, shared, run.capture_ms, run.offered != nullptr);
+    if (!opened) return std::unexpected(opened.error());
+    log = std::move(*opened);
+    if (run.offered == nullptr) log->start();
+  }
   return std::unique_ptr<FunctionDeployment>(
-      new NatDeployment(std::move(is), std::move(*blocks), run.workers));
+      new NatDeployment(std::move(is), std::move(shared), std::move(log), run.workers));
+}
+
+/// The log of this process ends before that of the next one begins.
+void NatDeployment::tell_last(Json&, const OnEachWorker&) const {
+  if (log_ != nullptr) log_->finish(true);
+}
+
+void NatDeployment::take_last(const Json*) {
+  if (log_ != nullptr) log_->start();
 }
 
 Function& NatDeployment::make(unsigned worker) {
@@ -121,6 +138,8 @@ Json NatDeployment::pools() const {
   return list;
 }
 
+Json NatDeployment::logs() const { return log_ != nullptr ? log_->statistics() : Json::array(); }
+
 Json NatDeployment::statistics() const {
   std::uint64_t sessions = 0;
   std::uint64_t from_outside = 0;
@@ -142,7 +161,8 @@ Json NatDeployment::statistics() const {
             {"live", live},
             {"out_packets", out},
             {"in_packets", in}}},
-          {"nat_pools", pools()}};
+          {"nat_pools", pools()},
+          {"nat_log", logs()}};
 }
 
 std::string NatDeployment::table() const {
@@ -199,7 +219,7 @@ auto NatDeployment::command(std::string_view path, Parameters given, const OnEac
                 wrong_parameter("the parameter", given.front().first, "is not known: leave it out")
                     .error()
                     .message});
-  return CommandDone{.result = pools()};
+  return CommandDone{.result = path == "/nat/log" ? logs() : pools()};
 }
 
 }  // namespace millrace

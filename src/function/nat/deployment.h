@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "function/deployment.h"
+#include "function/nat/block_log.h"
 #include "function/nat/nat.h"
 #include "function/nat/port_blocks.h"
 #include "function/nat/settings.h"
@@ -28,17 +29,24 @@ class NatDeployment final : public FunctionDeployment {
   std::string table() const override;
   CommandResult<CommandDone> command(std::string_view path, Parameters given,
                                      const OnEachWorker& on_each) override;
+  void tell_last(Json& to, const OnEachWorker& on_each) const override;
+  void take_last(const Json* said) override;
 
  private:
   NatDeployment(std::shared_ptr<const NatSettings> settings, std::shared_ptr<PortBlocks> blocks,
-                unsigned workers)
-      : settings_(std::move(settings)), blocks_(std::move(blocks)), all_(workers) {}
+                std::unique_ptr<BlockLog> log, unsigned workers)
+      : settings_(std::move(settings)),
+        blocks_(std::move(blocks)),
+        log_(std::move(log)),
+        all_(workers) {}
 
   Json pools() const;
+  Json logs() const;
   CommandResult<Json> customer(Parameters given) const;
 
   std::shared_ptr<const NatSettings> settings_;
   std::shared_ptr<PortBlocks> blocks_;
+  std::unique_ptr<BlockLog> log_;          // null: there is none
   std::vector<std::unique_ptr<Nat>> all_;  // by worker
 };
 

@@ -1,4 +1,4 @@
-// Reads [[nat.pool]] and [[nat.rule]].
+// Reads [[nat.pool]], [[nat.rule]] and [nat.log].
 #include <algorithm>
 #include <bit>
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/address.h"
+#include "core/parameters.h"
 #include "function/nat/addresses.h"
 #include "function/nat/port_blocks.h"
 #include "function/nat/settings.h"
@@ -38,9 +39,17 @@ struct RawNatRule {
   Text pool;
 };
 
+struct RawNatLog {
+  std::uint32_t line = 0;
+  Text file;
+  Text ipfix;
+  bool refuses = false;
+};
+
 struct RawNat {
   std::vector<RawPool> pools;
   std::vector<RawNatRule> rules;
+  RawNatLog log;
 };
 
 /// Wraps a reader of a member of `NatPool`.
@@ -57,6 +66,14 @@ std::vector<std::pair<std::string, Dependence>> dependences() {
                          Dependence::address_and_port_dependent})
     all.emplace_back(to_string(one), one);
   return all;
+}
+
+/// Reads [nat.log], and notes its line.
+auto log_table(const Keys<RawNatLog>& keys) {
+  return [keys](const Context& context, const toml::node& node, RawNat& out) {
+    out.log.line = node.source().begin.line;
+    table(&RawNat::log, keys)(context, node, out);
+  };
 }
 
 Keys<RawNat> nat_keys() {
@@ -77,7 +94,14 @@ Keys<RawNat> nat_keys() {
       {"exempt", texts(&R::exempt)},
       {"pool", text(&R::pool), true},
   };
-  return {{"pool", tables(&RawNat::pools, pool)}, {"rule", tables(&RawNat::rules, rule)}};
+  const Keys<RawNatLog> log{
+      {"file", text(&RawNatLog::file)},
+      {"ipfix", text(&RawNatLog::ipfix)},
+      {"on_failure", choice(&RawNatLog::refuses, {{"pass", false}, {"refuse", true}})},
+  };
+  return {{"pool", tables(&RawNat::pools, pool)},
+          {"rule", tables(&RawNat::rules, rule)},
+          {"log", log_table(log)}};
 }
 
 /// Turns what was read into settings.
@@ -98,6 +122,7 @@ class Maker {
     std::ranges::sort(settings_->hosts);
     std::ranges::sort(settings_->own);
     for (const RawNatRule& rule : raw_.rules) add_rule(rule);
+    if (raw_.log.line != 0) read_log(raw_.log);
     settings_->index();
     return settings_;
   }
@@ -240,6 +265,25 @@ class Maker {
       const auto prefix = prefix_from(text, "nat.rule.exempt");
       if (prefix && std::ranges::find(rule.exempt, *prefix) == rule.exempt.end())
         rule.exempt.push_back(*prefix);
+    }
+  }
+
+  void read_log(const RawNatLog& raw) {
+    NatLog& log = settings_->log;
+    log.refuses = raw.refuses;
+    if (!raw.file.given && !raw.ipfix.given)
+      problems_.add(raw.line, "nat.log", "has no place to write to: give file or ipfix, or both");
+    if (raw.file.given && raw.file.value.empty())
+      problems_.add(raw.file.line, "nat.log.file", "is empty: give a path");
+    log.file = raw.file.value;
+    if (!raw.ipfix.given) return;
+    const auto collector = parse_backend(raw.ipfix.value);
+    if (collector && collector->port.value_or(0) != 0) {
+      log.ipfix = {collector->address, *collector->port};
+    } else {
+      problems_.add(raw.ipfix.line, "nat.log.ipfix",
+                    in_quotes(raw.ipfix.value) +
+                        " is no address with a port: give one like \"203.0.113.9:4739\"");
     }
   }
 

@@ -30,6 +30,10 @@ void NatSettings::index() {
   sources_ = PrefixTable<AddressV4>(all);
 }
 
+std::string NatSettings::name_of(std::uint32_t customer) const {
+  return to_string(address_with(customer));
+}
+
 const FunctionKind& NatSettings::kind() const { return nat_kind(); }
 
 FunctionFacts NatSettings::facts() const {
@@ -51,6 +55,7 @@ std::vector<std::string> NatSettings::unchangeable(const FunctionSettings& is) c
   // Live sessions are steered by their customers.
   if (!std::ranges::equal(rules, other.rules, &NatRule::has_same_customers))
     differ.emplace_back("nat.rule (source or pool)");
+  if (log != other.log) differ.emplace_back("nat.log");
   return differ;
 }
 
@@ -60,6 +65,10 @@ void NatSettings::append_doubts(const Surroundings& around, std::vector<std::str
     if (std::ranges::none_of(rules, uses))
       all.push_back("no rule of NAT uses the pool \"" + pools[n].name + "\"");
   }
+  if (log.refuses && log.file.empty())
+    all.emplace_back(
+        "nat.log.on_failure is \"refuse\", but IPFIX over UDP does not tell whether a record has "
+        "arrived: give nat.log.file, too");
   for (const Route<AddressV4>& route : around.v4.routes) {
     for (const NatPool& pool : pools) {
       const auto has = [&route](const auto& prefix) { return prefix.contains(*route.via); };

@@ -1,4 +1,4 @@
-// The settings of NAT: [[nat.pool]] and [[nat.rule]] in a configuration.
+// The settings of NAT: [[nat.pool]], [[nat.rule]] and [nat.log] in a configuration.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/address.h"
 #include "core/prefix.h"
 #include "core/prefix_table.h"
 #include "function/settings.h"
@@ -65,9 +66,28 @@ struct NatRule {
   }
 };
 
+/// The log of port blocks.
+struct NatLog {
+  /// A collector of IPFIX, over UDP.
+  struct Collector {
+    AnyAddress address;
+    std::uint16_t port = 0;
+
+    friend bool operator==(const Collector&, const Collector&) = default;
+  };
+
+  std::string file;  ///< path; empty: there is none
+  std::optional<Collector> ipfix;
+  bool refuses = false;  ///< true: no customer gets a block that cannot be logged
+
+  bool is_there() const { return !file.empty() || ipfix; }
+  friend bool operator==(const NatLog&, const NatLog&) = default;
+};
+
 struct NatSettings final : FunctionSettings {
   std::vector<NatPool> pools;  ///< with distinct names
   std::vector<NatRule> rules;
+  NatLog log;
   std::vector<AddressV4> hosts;  ///< the host's own addresses, sorted
   std::vector<AddressV4> own;    ///< hosts' addresses that are also a pool's, sorted
 
@@ -80,6 +100,8 @@ struct NatSettings final : FunctionSettings {
   void append_doubts(const Surroundings& around, std::vector<std::string>& all) const override;
   void tell(HostAddresses<AddressV4>& v4, HostAddresses<AddressV6>& v6) const override;
 
+  /// Returns the text that names a customer in logs.
+  std::string name_of(std::uint32_t customer) const;
   /// Returns the rule whose source prefix is the longest around the address; null if there is none.
   const NatRule* rule_of(const AddressV4& source) const {
     const std::uint32_t at = sources_.find(source);
