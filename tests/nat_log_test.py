@@ -62,14 +62,14 @@ class Log(Asked):
     def get_blocks(self, *customers):
         """Sends for the customers until each has a block; the first packets of a run may wait for neighbours."""
         def all_have():
-            missing = [one for one in customers if not self.ask("GET /nat/customer", address=one)]
+            missing = [one for one in customers if not self.ask("GET /nat/customer", address=one)["blocks"]]
             self.send(*missing)
             return not missing
 
         self.wait_until(all_have)
 
     def block(self, customer):
-        [block] = self.ask("GET /nat/customer", address=customer)
+        [block] = self.ask("GET /nat/customer", address=customer)["blocks"]
         return {"customer": customer, "pool": block["pool"], "address": block["address"],
                 "first_port": block["first_port"], "last_port": block["last_port"]}
 
@@ -192,7 +192,7 @@ class Log(Asked):
                 self.send(customer)
                 if on_failure == "refuse":
                     self.wait_until(lambda: self.dropped().get("no_record", 0) == before + 1)
-                    self.assertEqual(self.ask("GET /nat/customer", address=customer), [])
+                    self.assertEqual(self.ask("GET /nat/customer", address=customer)["blocks"], [])
                 else:
                     self.get_blocks(customer)
                     given.append(customer)

@@ -100,25 +100,37 @@ func (a *app) natCustomer() *cobra.Command {
 			if asJSON {
 				return a.passOn(command, "/nat/customer?"+url.Values{"address": args}.Encode())
 			}
-			blocks, err := nat.New(a.socket).Customer(command.Context(), args[0])
+			is, err := nat.New(a.socket).Customer(command.Context(), args[0])
 			if err != nil {
 				return err
 			}
-			if len(blocks) == 0 {
+			if len(is.Blocks)+len(is.Forwards) == 0 {
 				a.say("%s has no public ports", args[0])
 				return nil
 			}
+			if len(is.Forwards) > 0 {
+				t := newTable(a.out, "", "forward", "inside")
+				for _, f := range is.Forwards {
+					t.hold(f.Public, f.Inside)
+				}
+				if err := t.flush(); err != nil {
+					return err
+				}
+			}
+			if len(is.Blocks) == 0 {
+				return nil
+			}
 			t := newTable(a.out, "", "pool", "public address", "ports", ">mappings")
-			for _, b := range blocks {
+			for _, b := range is.Blocks {
 				t.hold(b.Pool, b.Address, fmt.Sprintf("%d-%d", b.FirstPort, b.LastPort), grouped(b.Mappings))
 			}
 			if err := t.flush(); err != nil {
 				return err
 			}
-			a.say("%s", count(blocks[0].Sessions, "session"))
+			a.say("%s", count(is.Blocks[0].Sessions, "session"))
 			return nil
 		},
 	}
-	command.Flags().BoolVar(&asJSON, "json", false, "print millrace's JSON array unchanged; docs/control.md describes it")
+	command.Flags().BoolVar(&asJSON, "json", false, "print millrace's JSON object unchanged; docs/control.md describes it")
 	return command
 }

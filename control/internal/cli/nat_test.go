@@ -33,9 +33,9 @@ func TestNatLog(t *testing.T) {
 
 func TestNatCustomer(t *testing.T) {
 	server := apitest.New(t)
-	server.On("GET /nat/customer", apitest.Text(200, `[
+	server.On("GET /nat/customer", apitest.Text(200, `{"forwards": [], "blocks": [
 		{"pool": "homes", "address": "198.51.100.1", "first_port": 1024, "last_port": 1535, "mappings": 12, "sessions": 15},
-		{"pool": "homes", "address": "198.51.100.1", "first_port": 2048, "last_port": 2559, "mappings": 0, "sessions": 15}]`))
+		{"pool": "homes", "address": "198.51.100.1", "first_port": 2048, "last_port": 2559, "mappings": 0, "sessions": 15}]}`))
 	expect(t, run(t, server.Socket, "nat", "customer", "10.0.0.5"), result{done,
 		"pool   public address  ports      mappings\n" +
 			"homes  198.51.100.1    1024-1535        12\n" +
@@ -44,6 +44,10 @@ func TestNatCustomer(t *testing.T) {
 	if last := asked[len(asked)-1]; last.Raw != "address=10.0.0.5" {
 		t.Errorf("asked for %s", last.Raw)
 	}
-	server.On("GET /nat/customer", apitest.Text(200, `[]`))
+	server.On("GET /nat/customer", apitest.Text(200, `{"forwards": [], "blocks": []}`))
 	expect(t, run(t, server.Socket, "nat", "customer", "10.0.0.5"), result{done, "10.0.0.5 has no public ports\n", ""})
+	server.On("GET /nat/customer", apitest.Text(200, `{"forwards": [{"public": "198.51.100.1:8443/tcp", "inside": "10.0.0.5:443"},
+		{"public": "198.51.100.80", "inside": "10.0.0.5"}], "blocks": []}`))
+	expect(t, run(t, server.Socket, "nat", "customer", "10.0.0.5"), result{done,
+		"forward                inside\n198.51.100.1:8443/tcp  10.0.0.5:443\n198.51.100.80          10.0.0.5\n", ""})
 }

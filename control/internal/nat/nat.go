@@ -36,6 +36,17 @@ type Block struct {
 	Sessions      uint64 // of the customer, in all of his blocks of the pool
 }
 
+// Forward is a public end, "198.51.100.1:8443/tcp", or a whole address, "198.51.100.1", that is the inside end's for good.
+type Forward struct {
+	Public, Inside string
+}
+
+// Customer is what a customer has.
+type Customer struct {
+	Blocks   []Block
+	Forwards []Forward
+}
+
 // Log is one place where the log of port blocks is written: a file, or a collector.
 type Log struct {
 	To            string
@@ -56,8 +67,8 @@ func (c *Client) Log(ctx context.Context) (places []Log, err error) {
 	return places, err
 }
 
-// Customer is GET /nat/customer: the blocks of the customer with that address.
-func (c *Client) Customer(ctx context.Context, address string) (blocks []Block, err error) {
-	err = c.Call(ctx, http.MethodGet, "/nat/customer", url.Values{"address": {address}}, &blocks)
-	return blocks, err
+// Customer is GET /nat/customer: what the customer with that address has.
+func (c *Client) Customer(ctx context.Context, address string) (is Customer, err error) {
+	err = c.Call(ctx, http.MethodGet, "/nat/customer", url.Values{"address": {address}}, &is)
+	return is, err
 }

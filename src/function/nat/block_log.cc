@@ -7,6 +7,7 @@
 
 #include "core/json.h"
 #include "function/event_log.h"
+#include "function/nat/addresses.h"
 
 namespace millrace {
 namespace {
@@ -26,7 +27,7 @@ Result<std::unique_ptr<BlockLog>> BlockLog::open(std::shared_ptr<const NatSettin
   const NatLog& is = settings->log;
   const bool is_replay = capture_ms != 0;
   const BlockEvents::Policy policy{.refuses = is.refuses, .capture_ms = capture_ms};
-  std::unique_ptr<BlockLog> log(new BlockLog(blocks, policy, takes_over));
+  std::unique_ptr<BlockLog> log(new BlockLog(settings, blocks, policy, takes_over));
   const LogNames names{settings, std::move(blocks)};
   const auto add = [&log](std::unique_ptr<LogTarget> to) {
     Target& target = log->targets_.emplace_back();
@@ -68,6 +69,12 @@ void BlockLog::finish(bool hands_over) {
   ended_.wait_for(guard, kPatience, [this] { return has_ended_; });
 }
 
+void BlockLog::change_forwards(std::shared_ptr<const NatSettings> settings) {
+  const std::lock_guard guard(mutex_);
+  has_other_forwards_ |= settings_->forwards != settings->forwards;
+  settings_ = std::move(settings);
+}
+
 // --- the log's thread
 
 void BlockLog::work(const std::stop_token& stop) {
@@ -92,8 +99,12 @@ void BlockLog::step(bool is_last) {
   if (is_last && !hands_over_) {
     for (std::uint32_t block = 0; block < held_.size(); ++block) {
       const std::uint32_t customer = std::exchange(held_[block], 0);
-      if (customer != 0) records.push_back({LogRecord::Kind::released, now_ms(), block, customer});
+      if (customer != 0)
+        records.push_back(LogRecord::of(LogRecord::Kind::released, now_ms(), block, customer));
     }
+  }
+  if (has_new_forwards()) {
+    for (Target& target : targets_) target.list = LogRecord::Kind::forwards;
   }
   bool fails = false;
   for (Target& target : targets_) {
@@ -105,14 +116,20 @@ void BlockLog::step(bool is_last) {
   blocks_->events().set_failing(fails);
 }
 
+bool BlockLog::has_new_forwards() {
+  const std::lock_guard guard(mutex_);
+  return std::exchange(has_other_forwards_, false);
+}
+
 std::vector<LogRecord> BlockLog::take_events() {
   std::vector<LogRecord> records;
   BlockEvent event;
   while (records.size() < BlockEvents::kRoom && blocks_->events().take(event)) {
     held_[event.block] = event.is_allocated ? event.customer : 0;
     latest_ms_ = std::max(latest_ms_, event.time_ms);
-    records.push_back({event.is_allocated ? LogRecord::Kind::allocated : LogRecord::Kind::released,
-                       event.time_ms, event.block, event.customer});
+    records.push_back(
+        LogRecord::of(event.is_allocated ? LogRecord::Kind::allocated : LogRecord::Kind::released,
+                      event.time_ms, event.block, event.customer));
   }
   return records;
 }
@@ -185,10 +202,23 @@ Result<void> BlockLog::write_waiting(Target& target) {
 void BlockLog::append_list(Target& target, LogRecord::Kind why) {
   const std::uint64_t now = now_ms();
   const std::size_t head = target.waiting.size();
-  target.waiting.push_back({why, now, 0, 0, std::exchange(target.missing, 0)});
+  target.waiting.push_back({.kind = why, .time_ms = now, .lost = std::exchange(target.missing, 0)});
+  std::shared_ptr<const NatSettings> settings;
+  {
+    const std::lock_guard guard(mutex_);
+    settings = settings_;
+  }
+  for (const NatForward& is : settings->forwards.all()) {
+    target.waiting.push_back({.kind = LogRecord::Kind::forward,
+                              .protocol = is.protocol,
+                              .port = is.port,
+                              .block = number_of(is.address),
+                              .time_ms = now,
+                              .customer = number_of(is.inside)});
+  }
   for (std::uint32_t block = 0; block < held_.size(); ++block) {
     if (held_[block] != 0)
-      target.waiting.push_back({LogRecord::Kind::held, now, block, held_[block]});
+      target.waiting.push_back(LogRecord::of(LogRecord::Kind::held, now, block, held_[block]));
   }
   target.waiting[head].block = static_cast<std::uint32_t>(target.waiting.size() - head - 1);
 }

@@ -48,6 +48,8 @@ class BlockLog {
   /// another process, and this process is to wait for at most `kPatience`; otherwise the log says
   /// that they lose them.
   void finish(bool hands_over);
+  /// Writes lists with the forwards of these settings from now on, first one at once.
+  void change_forwards(std::shared_ptr<const NatSettings> settings);
   static constexpr std::chrono::milliseconds kPatience{500};
 
   /// Returns an object for each place where the log is written (docs/stats.schema.json).
@@ -69,12 +71,17 @@ class BlockLog {
     std::string error;
   };
 
-  BlockLog(std::shared_ptr<PortBlocks> blocks, const BlockEvents::Policy& policy, bool takes_over)
-      : blocks_(std::move(blocks)), policy_(policy), takes_over_(takes_over) {}
+  BlockLog(std::shared_ptr<const NatSettings> settings, std::shared_ptr<PortBlocks> blocks,
+           const BlockEvents::Policy& policy, bool takes_over)
+      : blocks_(std::move(blocks)),
+        policy_(policy),
+        takes_over_(takes_over),
+        settings_(std::move(settings)) {}
 
   void work(const std::stop_token& stop);
   void step(bool is_last);
   std::vector<LogRecord> take_events();
+  bool has_new_forwards();
   void look_again();
   static void lose(Target& target, std::uint64_t events);
   void write_to(Target& target, bool is_sure, bool is_last);
@@ -95,7 +102,9 @@ class BlockLog {
   std::atomic<bool> hands_over_ = false;
   std::mutex mutex_;
   std::condition_variable_any ended_;
-  bool has_ended_ = false;
+  bool has_ended_ = false;                       // protected by `mutex_`, as are the next members
+  std::shared_ptr<const NatSettings> settings_;  // with the present forwards
+  bool has_other_forwards_ = false;              // a list with these is not written yet
   std::jthread thread_;
 };
 

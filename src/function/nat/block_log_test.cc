@@ -354,6 +354,35 @@ TEST(BlockLog, KeepsTheFileWhole) {
   EXPECT_EQ(lines[2].at("event"), "released") << "the process ends, and with it the block";
 }
 
+TEST(BlockLog, HasTheForwards) {
+  const Folder folder;
+  const fs::path file = folder.path / "log";
+  const auto settings = settings_with(file, false);
+  const std::shared_ptr<PortBlocks> blocks = *PortBlocks::create(settings->pools);
+  auto log = *BlockLog::open(settings, blocks, 0, false);
+  log->start();
+  ASSERT_TRUE(blocks->take(wanted(0x0a000005, 1, 0)));
+  ASSERT_TRUE(wait_until([&] { return log->statistics()[0].at("written") == 2; }));
+  const auto changed = std::make_shared<NatSettings>(*settings);
+  const AddressV4 outside = address_with(0xc6336401);
+  changed->forwards = NatForwards({{outside, address_with(0x0a000001), 80, 8080, kProtocolTcp},
+                                   {address_with(0xc6336480), address_with(0x0a000002)}});
+  log->change_forwards(settings);  // a reload that changes nothing
+  log->change_forwards(changed);
+  ASSERT_TRUE(wait_until([&] { return log->statistics()[0].at("written") == 6; }));
+  log->finish(true);
+  auto lines = lines_of(file);
+  for (Json& line : lines) line.erase("time");
+  ASSERT_EQ(lines.size(), 6U);
+  EXPECT_EQ(lines[2], Json::parse(R"({"event": "list", "why": "forwards", "held": 3, "lost": 0})"));
+  EXPECT_EQ(lines[3], Json::parse(R"({"event": "forward", "customer": "10.0.0.1",
+      "address": "198.51.100.1", "first_port": 80, "last_port": 80, "protocol": "tcp"})"));
+  EXPECT_EQ(lines[4], Json::parse(R"({"event": "forward", "customer": "10.0.0.2",
+      "address": "198.51.100.128", "first_port": 0, "last_port": 65535})"));
+  EXPECT_EQ(lines[5].at("event"), "held");
+  EXPECT_EQ(lines[5].at("customer"), "10.0.0.5");
+}
+
 // BlockEvents, invariants 2 and 3.
 TEST(BlockEvents, LosesNothingUnseenAndKeepsTheOrderOfEachWriter) {
   constexpr std::uint32_t kThreads = 4;

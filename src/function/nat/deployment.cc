@@ -44,7 +44,16 @@ class NatView final : public FunctionView {
                             with_port(leaves.destination, leaves.destination_port));
       return out;
     }
-    if (blocks_->has(of->destination)) {
+    const NatForwards& forwards = settings_->forwards;
+    const auto* const to = forwards.to(of->destination, of->destination_port, of->protocol);
+    if (to != nullptr) {
+      out.side = Side::originator;
+      out.verdict = Verdict::tracked;
+      out.why = fmt::format("it has no session yet, and goes to {}, as a forward says",
+                            with_port(to->inside, to->in(of->destination_port)));
+      return out;
+    }
+    if (blocks_->has(of->destination) || forwards.has(of->destination)) {
       const auto customer = blocks_->customer_at({of->destination, of->destination_port});
       out.side = Side::originator;
       out.verdict = Verdict::no_mapping;
@@ -62,8 +71,12 @@ class NatView final : public FunctionView {
     }
     out.side = Side::originator;
     out.verdict = Verdict::tracked;
-    out.why = fmt::format("it has no session yet, and gets a public port of the pool \"{}\"",
-                          settings_->pools[rule->pool].name);
+    const auto* const from = forwards.from(of->source, of->source_port, of->protocol);
+    out.why = from != nullptr
+                  ? fmt::format("it has no session yet, and leaves as {}, as a forward says",
+                                with_port(from->address, from->out(of->source_port)))
+                  : fmt::format("it has no session yet, and gets a public port of the pool \"{}\"",
+                                settings_->pools[rule->pool].name);
     return out;
   }
 
@@ -111,8 +124,10 @@ Result<Review> NatDeployment::update(std::shared_ptr<const FunctionSettings> set
   std::vector<std::shared_ptr<const NatSettings>> each(all_.size(), is);
   if (!on_each([&](unsigned n) { all_[n]->take_on(each[n]); }))
     return std::unexpected(Error{"millrace is ending: nothing can change any more"});
+  const bool has_same_forwards = settings_->forwards == is->forwards;
   settings_ = std::move(is);
-  return Review::none;
+  if (log_ != nullptr) log_->change_forwards(settings_);
+  return has_same_forwards ? Review::none : Review::all;
 }
 
 std::shared_ptr<const FunctionView> NatDeployment::view() const {
@@ -179,7 +194,7 @@ std::string NatDeployment::table() const {
   return text;
 }
 
-/// Returns the blocks of the customer whose address the parameters give.
+/// Returns the blocks and the forwards of the customer whose address the parameters give.
 CommandResult<Json> NatDeployment::customer(Parameters given) const {
   const auto wrong = [](std::string_view name, std::string_view value, std::string_view what) {
     return std::unexpected(
@@ -203,7 +218,13 @@ CommandResult<Json> NatDeployment::customer(Parameters given) const {
                     {"mappings", one.mappings},
                     {"sessions", one.sessions}});
   }
-  return list;
+  Json forwards = Json::array();
+  for (const NatForward& one : settings_->forwards.all()) {
+    if (one.inside == *address)
+      forwards.push_back(
+          {{"public", one.public_text()}, {"inside", with_port(one.inside, one.inside_port)}});
+  }
+  return Json{{"blocks", list}, {"forwards", forwards}};
 }
 
 auto NatDeployment::command(std::string_view path, Parameters given, const OnEachWorker&)

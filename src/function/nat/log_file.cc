@@ -11,7 +11,9 @@
 
 #include "core/address.h"
 #include "core/json.h"
+#include "core/protocol.h"
 #include "function/event_log.h"
+#include "function/nat/addresses.h"
 #include "function/nat/log_target.h"
 
 namespace millrace {
@@ -25,6 +27,8 @@ std::string_view reason_of(LogRecord::Kind kind) {
       return "new file";
     case LogRecord::Kind::gap:
       return "gap";
+    case LogRecord::Kind::forwards:
+      return "forwards";
     default:
       return "start";
   }
@@ -36,6 +40,8 @@ std::string_view event_of(LogRecord::Kind kind) {
       return "allocated";
     case LogRecord::Kind::released:
       return "released";
+    case LogRecord::Kind::forward:
+      return "forward";
     default:
       return "held";
   }
@@ -148,9 +154,16 @@ class LogFile final : public LogTarget {
       line["lost"] = record.lost;
       return line;
     }
-    const HeldBlock block = names_.block(record);
     line["event"] = event_of(record.kind);
     line["customer"] = names_.settings->name_of(record.customer);
+    if (record.kind == LogRecord::Kind::forward) {
+      line["address"] = to_string(address_with(record.block));
+      line["first_port"] = record.port;
+      line["last_port"] = record.protocol == 0 ? std::uint16_t{65535} : record.port;
+      if (record.protocol != 0) line["protocol"] = protocol_name(record.protocol);
+      return line;
+    }
+    const HeldBlock block = names_.block(record);
     line["address"] = to_string(block.address);
     line["first_port"] = block.first_port;
     line["last_port"] = block.last_port;

@@ -111,7 +111,7 @@ class IpfixCollector final : public LogTarget {
       return send(set_of(kTemplate, std::exchange(data, {})), std::exchange(count, 0));
     };
     for (const LogRecord& record : records) {
-      if (record.is_head()) continue;  // the events of RFC 8158 include no lists
+      if (record.kind > LogRecord::Kind::held) continue;  // RFC 8158 has no event for it
       const std::string one = bytes_of(record);
       if (kHeaders + data.size() + one.size() > kMostBytes) {
         if (auto ok = flush(); !ok) return ok;

@@ -20,18 +20,29 @@ struct LogRecord {
     allocated,  ///< the customer gets the block
     released,   ///< the customer loses the block
     held,       ///< the customer has the block
-    // A list begins: of all blocks, customers have those, and only those, that the next records
-    // name as held. Why it is written:
+    forward,    ///< the customer has a forward
+    // A list begins: of all blocks and forwards, customers have those, and only those, that the
+    // next records name. Why it is written:
     start,      ///< millrace has started
     take_over,  ///< millrace goes on in place of another process
     new_place,  ///< the records before this one are in another file
     gap,        ///< records are missing before this one
+    forwards,   ///< a reload has changed forwards
   };
   Kind kind = Kind::held;
+  std::uint8_t protocol = 0;  ///< for a forward: that of its port; 0: the whole address
+  std::uint16_t port = 0;     ///< for a forward: its public port
+  /// Number of the block; of a forward, number of the public address; in the head of a list, number
+  /// of records that follow.
+  std::uint32_t block = 0;
   std::uint64_t time_ms = 0;  ///< since 1970
-  std::uint32_t block = 0;    ///< number of the block; in the head of a list, of blocks that follow
   std::uint32_t customer = 0;
   std::uint64_t lost = 0;  ///< in the head of a list: records that are missing before it
+
+  static LogRecord of(Kind kind, std::uint64_t time_ms, std::uint32_t block,
+                      std::uint32_t customer) {
+    return {.kind = kind, .block = block, .time_ms = time_ms, .customer = customer};
+  }
 
   bool is_head() const { return kind >= Kind::start; }
   bool is_event() const { return kind < Kind::held; }

@@ -112,7 +112,8 @@ class PortBlocks {
     std::uint8_t protocol = 0;
     std::uint16_t pool = 0;
     Tick now;
-    std::uint32_t attempt = 0;  ///< number of earlier attempts, whose ports do not suit
+    std::uint32_t attempt = 0;              ///< number of earlier attempts, whose ports do not suit
+    const NatForwards* forwards = nullptr;  ///< nobody gets their ends; null: there are none
   };
   struct Taken {
     PortRef ref;
@@ -234,6 +235,11 @@ class PortBlocks {
   EndpointV4 outside_of(const Pool& pool, const PortRef& ref) const;
   Mappings mappings(const Pool& pool, std::uint32_t block, unsigned space) const;
   static MappedEnds ends_of(const Pool& pool, const Wanted& wanted);
+  /// True if the public end is a forward's.
+  static bool is_kept(const Wanted& wanted, const EndpointV4& end) {
+    return wanted.forwards != nullptr &&
+           wanted.forwards->to(end.address, end.port, wanted.protocol) != nullptr;
+  }
 
   std::uint64_t mappings_in(std::uint32_t block) const;
 

@@ -32,7 +32,8 @@ std::optional<PortRef> PortBlocks::take_in(Pool& pool, std::uint32_t block, cons
   std::uint16_t& from = blocks_[block].from[space];
   // Blocks begin at an even port, or at an odd one like the pool.
   const auto like = static_cast<std::uint16_t>(wanted.inside.port ^ pool.is.first_port);
-  const auto offset = all.free_port(from, like);
+  const auto offset = all.free_port(
+      from, like, [&](std::uint16_t at) { return is_kept(wanted, outside_of(pool, {block, at})); });
   if (!offset) return std::nullopt;
   all.insert(ends_of(pool, wanted), *offset);
   from = static_cast<std::uint16_t>((*offset + 1) % pool.is.block_size);
@@ -59,6 +60,7 @@ std::optional<PortRef> PortBlocks::share(Pool& pool, std::uint32_t first, const 
   const Mappings all = mappings(pool, block, space);
   const auto offset = static_cast<std::uint16_t>(port);
   const MappedEnds ends = ends_of(pool, wanted);
+  if (is_kept(wanted, outside_of(pool, {block, offset}))) return std::nullopt;
   if (all.is_free(offset)) {
     if (all.find(ends)) return std::nullopt;  // the previous attempt's mapping
     all.insert(ends, offset);
@@ -147,7 +149,7 @@ auto PortBlocks::take_again(const Wanted& wanted, const EndpointV4& outside, con
     -> std::expected<Taken, Verdict> {
   const auto refused = std::unexpected(Verdict::no_port);
   const auto place = place_of(outside.address);
-  if (!place || place->pool != wanted.pool) return refused;
+  if (!place || place->pool != wanted.pool || is_kept(wanted, outside)) return refused;
   Pool& pool = pools_[place->pool];
   const std::uint32_t customer = number_of(wanted.inside.address);
   const unsigned space = space_of(wanted.protocol);

@@ -1,4 +1,4 @@
-// Reads [[nat.pool]], [[nat.rule]] and [nat.log].
+// Reads [[nat.pool]], [[nat.rule]], [[nat.forward]] and [nat.log].
 #include <algorithm>
 #include <bit>
 #include <cstdint>
@@ -39,6 +39,12 @@ struct RawNatRule {
   Text pool;
 };
 
+struct RawForward {
+  std::uint32_t line = 0;
+  Text outside;
+  Text inside;
+};
+
 struct RawNatLog {
   std::uint32_t line = 0;
   Text file;
@@ -49,6 +55,7 @@ struct RawNatLog {
 struct RawNat {
   std::vector<RawPool> pools;
   std::vector<RawNatRule> rules;
+  std::vector<RawForward> forwards;
   RawNatLog log;
 };
 
@@ -94,6 +101,10 @@ Keys<RawNat> nat_keys() {
       {"exempt", texts(&R::exempt)},
       {"pool", text(&R::pool), true},
   };
+  const Keys<RawForward> forward{
+      {"public", text(&RawForward::outside), true},
+      {"inside", text(&RawForward::inside), true},
+  };
   const Keys<RawNatLog> log{
       {"file", text(&RawNatLog::file)},
       {"ipfix", text(&RawNatLog::ipfix)},
@@ -101,6 +112,7 @@ Keys<RawNat> nat_keys() {
   };
   return {{"pool", tables(&RawNat::pools, pool)},
           {"rule", tables(&RawNat::rules, rule)},
+          {"forward", tables(&RawNat::forwards, forward)},
           {"log", log_table(log)}};
 }
 
@@ -114,14 +126,16 @@ class Maker {
     for (const RawPool& pool : raw_.pools) add_pool(pool);
     check_overlaps();
     check_size();
+    for (const RawNatRule& rule : raw_.rules) add_rule(rule);
+    for (const RawForward& forward : raw_.forwards) add_forward(forward);
+    settings_->forwards = NatForwards(std::move(forwards_));
     for (const auto& own : around_.v4.own) {
-      const auto has = [&own](const auto& known) { return known.first.contains(own.address); };
-      if (std::ranges::any_of(of_pools_, has)) settings_->own.push_back(own.address);
+      settings_->hosts.push_back(own.address);
+      if (pool_with(own.address) != nullptr || settings_->forwards.has(own.address))
+        settings_->own.push_back(own.address);
     }
-    for (const auto& own : around_.v4.own) settings_->hosts.push_back(own.address);
     std::ranges::sort(settings_->hosts);
     std::ranges::sort(settings_->own);
-    for (const RawNatRule& rule : raw_.rules) add_rule(rule);
     if (raw_.log.line != 0) read_log(raw_.log);
     settings_->index();
     return settings_;
@@ -268,6 +282,103 @@ class Maker {
     }
   }
 
+  const NatPool* pool_with(const AddressV4& address) const {
+    const auto has = [&address](const NatPool& pool) { return pool.has(address); };
+    const auto at = std::ranges::find_if(settings_->pools, has);
+    return at == settings_->pools.end() ? nullptr : &*at;
+  }
+
+  void add_forward(const RawForward& raw) {
+    if (!raw.outside.given || !raw.inside.given) return;
+    auto forward = public_end(raw.outside);
+    if (!forward || !take_inside(raw.inside, *forward)) return;
+    check_public(raw.outside, *forward);
+    const auto rule = std::ranges::find_if(
+        sources_, [&](const auto& source) { return source.first.contains(forward->inside); });
+    if (rule == sources_.end())
+      problems_.add(raw.inside.line, "nat.forward.inside",
+                    "no rule has the source " + to_string(forward->inside) +
+                        ": give a [[nat.rule]] for this customer");
+    for (std::size_t n = 0; n < forwards_.size(); ++n) {
+      const NatForward& other = forwards_[n];
+      const auto is_there = [&](const Text& at, std::string_view key, const std::string& what) {
+        problems_.add(at.line, key, what + ", in line " + std::to_string(forward_lines_[n]));
+      };
+      if (other.address == forward->address &&
+          (other.is_whole() || forward->is_whole() ||
+           (other.port == forward->port && other.protocol == forward->protocol)))
+        is_there(raw.outside, "nat.forward.public",
+                 forward->public_text() + " overlaps " + other.public_text());
+      if (other.is_whole() && forward->is_whole() && other.inside == forward->inside)
+        is_there(raw.inside, "nat.forward.inside",
+                 to_string(forward->inside) + " has a public address of its own already");
+    }
+    forwards_.push_back(*forward);
+    forward_lines_.push_back(raw.outside.line);
+  }
+
+  /// Reads "198.51.100.1:8443/tcp", or an address alone.
+  std::optional<NatForward> public_end(const Text& text) {
+    const AddressAndBits parts(text.value);
+    const auto end = parse_backend(parts.address);
+    const auto* const address = end ? std::get_if<AddressV4>(&end->address) : nullptr;
+    NatForward forward;
+    if (address != nullptr && !end->port && !parts.bits) {
+      forward.address = *address;
+      return forward;
+    }
+    const auto named = std::ranges::find(protocols(), parts.bits.value_or(""),
+                                         &std::pair<std::string_view, std::uint8_t>::first);
+    if (address == nullptr || end->port.value_or(0) == 0 || named == protocols().end() ||
+        !has_ports(named->second)) {
+      problems_.add(text.line, "nat.forward.public",
+                    in_quotes(text.value) +
+                        " is no public end: give one like \"198.51.100.1:8443/tcp\", or an IPv4 "
+                        "address alone for all its ports");
+      return std::nullopt;
+    }
+    forward.address = *address;
+    forward.port = *end->port;
+    forward.protocol = named->second;
+    return forward;
+  }
+
+  /// Reads "10.0.0.5:443", or an address alone: the port is then the public one.
+  bool take_inside(const Text& text, NatForward& forward) {
+    const auto end = parse_backend(text.value);
+    const auto* const address = end ? std::get_if<AddressV4>(&end->address) : nullptr;
+    const bool is_port_wrong = end && end->port && (forward.is_whole() || *end->port == 0);
+    if (address == nullptr || is_port_wrong) {
+      problems_.add(
+          text.line, "nat.forward.inside",
+          in_quotes(text.value) +
+              (forward.is_whole()
+                   ? " is no IPv4 address: give one like \"10.0.0.5\", without a port, as "
+                     "all ports of the public address go there"
+                   : " is no inside endpoint: give one like \"10.0.0.5:443\""));
+      return false;
+    }
+    forward.inside = *address;
+    if (!forward.is_whole()) forward.inside_port = end->port.value_or(forward.port);
+    return true;
+  }
+
+  void check_public(const Text& text, const NatForward& forward) {
+    const auto problem = [&](const std::string& what) {
+      problems_.add(text.line, "nat.forward.public", to_string(forward.address) + what);
+    };
+    const auto is_in = [&](const auto& source) { return source.first.contains(forward.address); };
+    if (std::ranges::any_of(sources_, is_in))
+      problem(" is a customer's, by the source of a rule: give a public address");
+    if (!forward.is_whole()) return;
+    if (const NatPool* const pool = pool_with(forward.address))
+      problem(" is in the pool " + in_quotes(pool->name) +
+              ", whose addresses customers share: take it out of the pool, or give a port");
+    const auto is_own = [&](const auto& own) { return own.address == forward.address; };
+    if (std::ranges::any_of(around_.v4.own, is_own))
+      problem(" is millrace's own address: give a port, or another address");
+  }
+
   void read_log(const RawNatLog& raw) {
     NatLog& log = settings_->log;
     log.refuses = raw.refuses;
@@ -293,6 +404,8 @@ class Maker {
   std::shared_ptr<NatSettings> settings_ = std::make_shared<NatSettings>();
   std::vector<std::pair<PrefixV4, std::uint32_t>> of_pools_;  // all pools' prefixes, with lines
   std::map<PrefixV4, std::uint32_t> sources_;                 // all rules', with lines
+  std::vector<NatForward> forwards_;
+  std::vector<std::uint32_t> forward_lines_;
 };
 
 class NatReader final : public SettingsReader {

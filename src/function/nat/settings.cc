@@ -37,7 +37,9 @@ std::string NatSettings::name_of(std::uint32_t customer) const {
 const FunctionKind& NatSettings::kind() const { return nat_kind(); }
 
 FunctionFacts NatSettings::facts() const {
-  return {.counts = {{"pool", pools.size()}, {"rule", rules.size()}},
+  return {.counts = {{"pool", pools.size()},
+                     {"rule", rules.size()},
+                     {"forward", forwards.all().size()}},
           .missing = rules.empty() ? "no rule of NAT: give [[nat.rule]] with source and pool" : "",
           .counts_nothing = {},
           .drops_unmatched = {},
@@ -71,8 +73,7 @@ void NatSettings::append_doubts(const Surroundings& around, std::vector<std::str
         "arrived: give nat.log.file, too");
   for (const Route<AddressV4>& route : around.v4.routes) {
     for (const NatPool& pool : pools) {
-      const auto has = [&route](const auto& prefix) { return prefix.contains(*route.via); };
-      if (route.via && std::ranges::any_of(pool.prefixes, has))
+      if (route.via && pool.has(*route.via))
         all.push_back("the pool \"" + pool.name + "\" has the address of a router, " +
                       to_string(*route.via) +
                       ", and millrace would answer ARP for it: leave it out");
@@ -90,19 +91,25 @@ void NatSettings::append_doubts(const Surroundings& around, std::vector<std::str
   }
 }
 
-/// Pools' addresses are answered for on their link, and packets to them go no further.
+/// Public addresses are answered for on their link, and packets to them go no further.
 void NatSettings::tell(HostAddresses<AddressV4>& v4, HostAddresses<AddressV6>&) const {
+  const auto tell_of = [&](const AddressV4& address) {
+    if (std::ranges::binary_search(own, address)) {
+      v4.served.push_back({address, 8 * AddressV4::kBytes});
+    } else {
+      v4.virtual_addresses.push_back(address);
+    }
+  };
+  const auto is_pools = [this](const AddressV4& address) {
+    return std::ranges::any_of(pools, [&](const NatPool& pool) { return pool.has(address); });
+  };
   for (const NatPool& pool : pools) {
     for (const Prefix<AddressV4>& prefix : pool.prefixes) {
-      for (std::uint32_t n = 0; n < addresses_in(prefix); ++n) {
-        const AddressV4 address = address_in(prefix, n);
-        if (std::ranges::binary_search(own, address)) {
-          v4.served.push_back({address, 8 * AddressV4::kBytes});
-        } else {
-          v4.virtual_addresses.push_back(address);
-        }
-      }
+      for (std::uint32_t n = 0; n < addresses_in(prefix); ++n) tell_of(address_in(prefix, n));
     }
+  }
+  for (const AddressV4& address : forwards.addresses()) {
+    if (!is_pools(address)) tell_of(address);
   }
 }
 

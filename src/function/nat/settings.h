@@ -1,6 +1,8 @@
-// The settings of NAT: [[nat.pool]], [[nat.rule]] and [nat.log] in a configuration.
+// The settings of NAT: [[nat.pool]], [[nat.rule]], [[nat.forward]] and [nat.log] in a
+// configuration.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -11,6 +13,7 @@
 #include "core/address.h"
 #include "core/prefix.h"
 #include "core/prefix_table.h"
+#include "function/nat/forwards.h"
 #include "function/settings.h"
 
 namespace millrace {
@@ -39,6 +42,10 @@ struct NatPool {
   std::uint32_t blocks_per_customer = 4;
   std::uint32_t sessions_per_customer = 16'000;  ///< 65,535 at most
 
+  bool has(const AddressV4& address) const {
+    return std::ranges::any_of(prefixes,
+                               [&address](const auto& prefix) { return prefix.contains(address); });
+  }
   std::uint32_t blocks_per_address() const { return (last_port - first_port + 1U) / block_size; }
   /// True if several sessions may share a public port: no mapping outlives its session, and none
   /// is asked for by packets from outside.
@@ -87,9 +94,10 @@ struct NatLog {
 struct NatSettings final : FunctionSettings {
   std::vector<NatPool> pools;  ///< with distinct names
   std::vector<NatRule> rules;
+  NatForwards forwards;  ///< whole addresses are in no pool; customers of rules are inside
   NatLog log;
   std::vector<AddressV4> hosts;  ///< the host's own addresses, sorted
-  std::vector<AddressV4> own;    ///< hosts' addresses that are also a pool's, sorted
+  std::vector<AddressV4> own;    ///< hosts' addresses that are also a pool's or forward's, sorted
 
   /// Fills the tables below. To be called once the members above are complete.
   void index();
