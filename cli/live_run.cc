@@ -297,6 +297,7 @@ void LiveRun::keep_settings() {
 
 Result<void> LiveRun::make_workers() {
   FunctionRun run = function_run(config_);
+  run.is_live = true;
   run.helpers = std::clamp(std::thread::hardware_concurrency() / 2, 1U, 4U);
   if (take_over_ != nullptr) run.offered = &take_over_->offer().function;
   auto workers =

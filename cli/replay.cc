@@ -244,8 +244,10 @@ Result<int> ReplayCommand::replay() const {
   const Capture* const capture = &loaded->capture;
   LineConfig line_config = common.line_config(*config);
   line_config.catch_up = clock == "capture";
-  auto workers = Workers::create(config->workers, line_config, config->function,
-                                 common.function_run(*config), config->spread.entries);
+  FunctionRun run = common.function_run(*config);
+  run.capture_ms = std::max<std::uint64_t>(capture->clock().first_ns() / 1'000'000, 1);
+  auto workers =
+      Workers::create(config->workers, line_config, config->function, run, config->spread.entries);
   if (!workers) return std::unexpected(workers.error());
   auto parts = divide(*capture, *config, *workers);
   if (!parts) return std::unexpected(parts.error());

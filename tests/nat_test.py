@@ -13,6 +13,7 @@ import shutil
 import socket
 import subprocess
 import time
+import types
 import unittest
 
 from asked import Asked
@@ -207,6 +208,90 @@ class Nat(Asked):
         self.assertRaises(ConnectionRefusedError, asking.recv, 100)
         self.assertFalse({"no_mapping", "icmp_error"} & self.stop()["packets"]["dropped"].keys())
 
+    def test_forwards(self):
+        """Public ends that belong to an inside endpoint for good, and a whole address of one customer."""
+        whole, other = "10.0.0.220", "198.51.100.50"
+        to_port = f'[[nat.forward]]\npublic = "10.0.0.193:8443/tcp"\ninside = "{A["client"]}:443"\n'
+        rest = (f'[[nat.forward]]\npublic = "10.0.0.193:5000/udp"\ninside = "{A["client"]}:6000"\n'
+                f'[[nat.forward]]\npublic = "{whole}"\ninside = "{other}"\n')
+        for sharing in ("sharded", "lock-free-race"):
+            text = configuration(sharing, extra=to_port + rest)
+            self.serve_with(text)
+            with self.network_.client:
+                ip(f"address add {other}/24 dev wire")
+                for public in (whole, POOL):
+                    ip(f"route add {public} via {A['outside']}")
+            ended, taken = self.connected_to("10.0.0.193", 8443, A["client"], 443)
+            kept, kept_end = self.connected_to(whole, 99, other, 99)
+            self.assertEqual(taken.getpeername()[0], A["servers"][0])
+            udp = self.server(socket.SOCK_DGRAM)
+            asking = self.customer(socket.SOCK_DGRAM)
+            asking.bind((A["client"], 6000))
+            with self.server(socket.SOCK_DGRAM, 5354) as udp2:
+                for here in (udp, udp2):
+                    asking.sendto(b"?", here.getsockname())
+                    self.assertEqual(here.recvfrom(100), (b"?", ("10.0.0.193", 5000)))
+            inside = self.customer(socket.SOCK_DGRAM)
+            inside.bind((other, 7000))
+            udp.sendto(b"from outside", (whole, 7000))
+            self.assertEqual(inside.recvfrom(100), (b"from outside", udp.getsockname()))
+            # Another customer reaches them by their public ends.
+            hairpin = self.customer(socket.SOCK_DGRAM)
+            hairpin.bind((A["client"], 0))
+            hairpin.sendto(b"hairpin", (whole, 7000))
+            data, source = inside.recvfrom(100)
+            self.assertEqual((data, is_public(source[0])), (b"hairpin", True))
+            inside.sendto(b"back", source)
+            self.assertEqual(hairpin.recvfrom(100), (b"back", (whole, 7000)))
+            outside = types.SimpleNamespace(client=self.network_.servers)
+            self.assertEqual(self.ping(outside, 4, whole), 3)
+            self.assertEqual(self.ping(outside, 4, "10.0.0.193", patience=0.2), 0)
+            self.assertEqual(self.ask("GET /nat/customer", address=other)["forwards"], [{"public": whole, "inside": other}])
+            self.assertEqual(self.ask("GET /nat/customer", address=A["client"])["forwards"],
+                             [{"public": "10.0.0.193:8443/tcp", "inside": f"{A['client']}:443"},
+                              {"public": "10.0.0.193:5000/udp", "inside": f"{A['client']}:6000"}])
+            explained = self.ask("GET /explain", protocol="tcp", source=A["servers"][0], source_port=1, destination="10.0.0.193",
+                                 destination_port=8443)
+            self.assertEqual((explained["verdict"], "as a forward says" in explained["why"]), ("tracked", True), explained)
+            self.take_over(text)
+            for one, two in ((ended, taken), (kept, kept_end)):
+                one.sendall(b"after")
+                self.assertEqual(two.recv(100), b"after")
+            self.reload(configuration(sharing, extra=rest))
+            for one in (ended, taken):
+                self.assertRaises(ConnectionResetError, one.recv, 100)
+            with self.network_.servers, socket.socket() as refused:
+                refused.settimeout(0.5)
+                self.assertRaises(TimeoutError, refused.connect, ("10.0.0.193", 8443))
+            kept.sendall(b"goes on")
+            self.assertEqual(kept_end.recv(100), b"goes on")
+            self.reload(text)
+            again, _ = self.connected_to("10.0.0.193", 8443, A["client"], 443)
+            again.close()
+            self.stop()
+            udp.close()
+
+    def connected_to(self, public, port, inside, inside_port):
+        """Connects a server to a public end. Returns both ends of the connection."""
+        with self.network_.client:
+            listening = socket.socket()
+        self.addCleanup(listening.close)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.settimeout(10)
+        listening.bind((inside, inside_port))
+        listening.listen()
+        with self.network_.servers:
+            asking = socket.socket()
+        self.addCleanup(asking.close)
+        asking.settimeout(10)
+        asking.bind((A["servers"][0], 0))
+        asking.connect((public, port))
+        accepted, _ = listening.accept()
+        self.addCleanup(accepted.close)
+        accepted.settimeout(10)
+        listening.close()
+        return asking, accepted
+
     def test_limits(self):
         self.serve_with(configuration(pool="block_size = 64\nblocks_per_customer = 1\nsessions_per_customer = 100"))
         self.server(socket.SOCK_DGRAM)
@@ -216,11 +301,11 @@ class Nat(Asked):
         self.wait_until(lambda: self.ask("GET /stats")["packets"]["dropped"].get("no_port", 0) == 16)
         pool = self.pool()
         self.assertEqual((pool["mappings"], pool["held"], pool["no_port"]), (64, 1, 16))
-        [block] = self.ask("GET /nat/customer", customer=A["client"])
+        [block] = self.ask("GET /nat/customer", customer=A["client"])["blocks"]
         self.assertEqual((block["pool"], block["last_port"] - block["first_port"], block["mappings"], block["sessions"]),
                          ("homes", 63, 64, 64))
         self.assertTrue(is_public(block["address"]))
-        self.assertEqual(self.ask("GET /nat/customer", customer="198.51.100.7"), [])
+        self.assertEqual(self.ask("GET /nat/customer", customer="198.51.100.7"), {"blocks": [], "forwards": []})
         self.refused(400, ["is no customer"], "GET /nat/customer", customer="192.0.2.1")
         self.refused(400, ["customer is missing"], "GET /nat/customer")
         self.stop()

@@ -60,6 +60,7 @@ enum class Verdict : std::uint8_t {
   customer_limit,   ///< its customer has as many sessions as he may have
   no_mapping,       ///< to a public address of NAT, but to no mapping that takes it
   no_port,          ///< no public port is free for it
+  no_record,        ///< it needs a block of public ports, which cannot be logged at present
   hop_limit,        ///< its TTL or hop limit is used up
   /// The host has no route to its destination, or the next hop that a function chose is on no link.
   no_route,
@@ -148,6 +149,7 @@ inline constexpr std::array kVerdictKinds{
     VerdictKind{Verdict::customer_limit, "customer_limit", Outcome::limited},
     VerdictKind{Verdict::no_mapping, "no_mapping", Outcome::dropped},
     VerdictKind{Verdict::no_port, "no_port", Outcome::dropped},
+    VerdictKind{Verdict::no_record, "no_record", Outcome::dropped},
     VerdictKind{Verdict::hop_limit, "hop_limit", Outcome::dropped},
     VerdictKind{Verdict::no_route, "no_route", Outcome::dropped},
     VerdictKind{Verdict::too_big, "too_big", Outcome::dropped},

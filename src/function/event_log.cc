@@ -9,11 +9,14 @@
 
 namespace millrace {
 
-void begin_event(std::string& text, std::uint64_t time_ns) {
+std::string time_text(std::uint64_t time_ns) {
   const std::uint64_t ms = time_ns / 1'000'000;
-  // RFC 3339, in UTC.
-  fmt::format_to(std::back_inserter(text), R"({{"time":"{:%Y-%m-%dT%H:%M:%S}.{:03}Z")",
-                 fmt::gmtime(static_cast<std::time_t>(ms / 1000)), ms % 1000);
+  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z",
+                     fmt::gmtime(static_cast<std::time_t>(ms / 1000)), ms % 1000);
+}
+
+void begin_event(std::string& text, std::uint64_t time_ns) {
+  fmt::format_to(std::back_inserter(text), R"({{"time":"{}")", time_text(time_ns));
 }
 
 void end_event(std::string& text, unsigned worker, std::uint64_t missed) {

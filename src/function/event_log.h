@@ -31,6 +31,8 @@ class LogReader {
   static constexpr std::size_t kMost = 64;
 };
 
+/// Returns a time in UTC with milliseconds, as RFC 3339 has it; `time_ns`: since 1970.
+std::string time_text(std::uint64_t time_ns);
 /// Appends the beginning and the end of an event's line. The event's own members stand between.
 void begin_event(std::string& text, std::uint64_t time_ns);
 void end_event(std::string& text, unsigned worker, std::uint64_t missed);

@@ -47,6 +47,9 @@ struct FunctionRun {
   /// Longest idle time after which a connection without an entry may still go on.
   std::uint32_t quiet_ms = 600'000;
   unsigned helpers = 0;  ///< threads that may be started besides the workers
+  /// True: packets come from devices. False also where a configuration is only checked.
+  bool is_live = false;
+  std::uint64_t capture_ms = 0;  ///< in a replay: the time of tick 0, in ms since 1970; else 0
   /// True: another function of the chain rewrites destinations.
   bool others_rewrite = false;
   /// The JSON object that the previous process has sent first (`FunctionDeployment::tell_first`);

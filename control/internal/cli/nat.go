@@ -12,14 +12,14 @@ import (
 func (a *app) nat() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "nat COMMAND",
-		Short: "Show NAT's pools, and the public ports of a customer",
-		Long:  `Shows how much of NAT's pools is used, and which public ports a customer has.`,
+		Short: "Show NAT's pools, the public ports of a customer, and the log",
+		Long:  `Shows how much of NAT's pools is used, which public ports a customer has, and whether the log of port blocks is written.`,
 		Args:  noCommand,
 		RunE: func(command *cobra.Command, _ []string) error {
 			return usage("a command is needed: %s --help lists them", command.CommandPath())
 		},
 	}
-	command.AddCommand(a.natPools(), a.natCustomer())
+	command.AddCommand(a.natPools(), a.natCustomer(), a.natLog())
 	return command
 }
 
@@ -54,6 +54,41 @@ because no port was free, or because their customer has as many sessions as he m
 	return command
 }
 
+func (a *app) natLog() *cobra.Command {
+	asJSON := false
+	command := &cobra.Command{
+		Use:   "log [--json]",
+		Short: "Show whether the log of port blocks is written",
+		Long: `Shows of each place where the log of port blocks is written, a file or a collector: the records that
+were written and lost, and since when and why nothing can be written.`,
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			if asJSON {
+				return a.passOn(command, "/nat/log")
+			}
+			places, err := nat.New(a.socket).Log(command.Context())
+			if err != nil {
+				return err
+			}
+			if len(places) == 0 {
+				a.say("there is no log: the configuration has no [nat.log]")
+				return nil
+			}
+			t := newTable(a.out, "", "log", ">written", ">lost", "failing since", "error")
+			for _, p := range places {
+				since, why := "-", "-"
+				if p.FailingSince != nil && p.Error != nil {
+					since, why = *p.FailingSince, *p.Error
+				}
+				t.hold(p.To, grouped(p.Written), grouped(p.Lost), since, why)
+			}
+			return t.flush()
+		},
+	}
+	command.Flags().BoolVar(&asJSON, "json", false, "print millrace's JSON array unchanged; docs/control.md describes it")
+	return command
+}
+
 func (a *app) natCustomer() *cobra.Command {
 	asJSON := false
 	command := &cobra.Command{
@@ -65,25 +100,37 @@ func (a *app) natCustomer() *cobra.Command {
 			if asJSON {
 				return a.passOn(command, "/nat/customer?"+url.Values{"customer": args}.Encode())
 			}
-			blocks, err := nat.New(a.socket).Customer(command.Context(), args[0])
+			is, err := nat.New(a.socket).Customer(command.Context(), args[0])
 			if err != nil {
 				return err
 			}
-			if len(blocks) == 0 {
+			if len(is.Blocks)+len(is.Forwards) == 0 {
 				a.say("%s has no public ports", args[0])
 				return nil
 			}
+			if len(is.Forwards) > 0 {
+				t := newTable(a.out, "", "forward", "inside")
+				for _, f := range is.Forwards {
+					t.hold(f.Public, f.Inside)
+				}
+				if err := t.flush(); err != nil {
+					return err
+				}
+			}
+			if len(is.Blocks) == 0 {
+				return nil
+			}
 			t := newTable(a.out, "", "pool", "public address", "ports", ">mappings")
-			for _, b := range blocks {
+			for _, b := range is.Blocks {
 				t.hold(b.Pool, b.Address, fmt.Sprintf("%d-%d", b.FirstPort, b.LastPort), grouped(b.Mappings))
 			}
 			if err := t.flush(); err != nil {
 				return err
 			}
-			a.say("%s", count(blocks[0].Sessions, "session"))
+			a.say("%s", count(is.Blocks[0].Sessions, "session"))
 			return nil
 		},
 	}
-	command.Flags().BoolVar(&asJSON, "json", false, "print millrace's JSON array unchanged; docs/control.md describes it")
+	command.Flags().BoolVar(&asJSON, "json", false, "print millrace's JSON object unchanged; docs/control.md describes it")
 	return command
 }

@@ -17,11 +17,25 @@ func TestNatPools(t *testing.T) {
 	expect(t, run(t, server.Socket, "nat", "pools", "--json"), result{done, pools + "\n", ""})
 }
 
+func TestNatLog(t *testing.T) {
+	const places = `[{"to": "/var/log/millrace/nat.jsonl", "written": 1234, "lost": 0, "failing_since": null, "error": null},
+	 {"to": "203.0.113.9:4739", "written": 1000, "lost": 7, "failing_since": "2026-11-28T12:00:00.000Z", "error": "no route"}]`
+	server := apitest.New(t)
+	server.On("GET /nat/log", apitest.Text(200, places))
+	expect(t, run(t, server.Socket, "nat", "log"), result{done,
+		"log                          written  lost  failing since             error\n" +
+			"/var/log/millrace/nat.jsonl    1,234     0  -                         -\n" +
+			"203.0.113.9:4739               1,000     7  2026-11-28T12:00:00.000Z  no route\n", ""})
+	expect(t, run(t, server.Socket, "nat", "log", "--json"), result{done, places + "\n", ""})
+	server.On("GET /nat/log", apitest.Text(200, `[]`))
+	expect(t, run(t, server.Socket, "nat", "log"), result{done, "there is no log: the configuration has no [nat.log]\n", ""})
+}
+
 func TestNatCustomer(t *testing.T) {
 	server := apitest.New(t)
-	server.On("GET /nat/customer", apitest.Text(200, `[
+	server.On("GET /nat/customer", apitest.Text(200, `{"forwards": [], "blocks": [
 		{"pool": "homes", "address": "198.51.100.1", "first_port": 1024, "last_port": 1535, "mappings": 12, "sessions": 15},
-		{"pool": "homes", "address": "198.51.100.1", "first_port": 2048, "last_port": 2559, "mappings": 0, "sessions": 15}]`))
+		{"pool": "homes", "address": "198.51.100.1", "first_port": 2048, "last_port": 2559, "mappings": 0, "sessions": 15}]}`))
 	expect(t, run(t, server.Socket, "nat", "customer", "10.0.0.5"), result{done,
 		"pool   public address  ports      mappings\n" +
 			"homes  198.51.100.1    1024-1535        12\n" +
@@ -30,6 +44,10 @@ func TestNatCustomer(t *testing.T) {
 	if last := asked[len(asked)-1]; last.Raw != "customer=10.0.0.5" {
 		t.Errorf("asked for %s", last.Raw)
 	}
-	server.On("GET /nat/customer", apitest.Text(200, `[]`))
+	server.On("GET /nat/customer", apitest.Text(200, `{"forwards": [], "blocks": []}`))
 	expect(t, run(t, server.Socket, "nat", "customer", "10.0.0.5"), result{done, "10.0.0.5 has no public ports\n", ""})
+	server.On("GET /nat/customer", apitest.Text(200, `{"forwards": [{"public": "198.51.100.1:8443/tcp", "inside": "10.0.0.5:443"},
+		{"public": "198.51.100.80", "inside": "10.0.0.5"}], "blocks": []}`))
+	expect(t, run(t, server.Socket, "nat", "customer", "10.0.0.5"), result{done,
+		"forward                inside\n198.51.100.1:8443/tcp  10.0.0.5:443\n198.51.100.80          10.0.0.5\n", ""})
 }

@@ -63,6 +63,7 @@ type statistics struct {
 	balance.Stats
 	Rules []firewall.Rule `json:"firewall_rules"`
 	Pools []nat.Pool      `json:"nat_pools"`
+	Logs  []nat.Log       `json:"nat_log"`
 }
 
 func (c *Collector) look(ctx context.Context) state {

@@ -201,6 +201,13 @@ var metrics = []*metric{
 		pools(func(p nat.Pool) float64 { return float64(p.NoPort) }), "pool"),
 	counter("nat_pool_over_limit_total", "Sessions that were refused because their customer had as many as he may have.",
 		pools(func(p nat.Pool) float64 { return float64(p.OverLimit) }), "pool"),
+
+	counter("nat_log_written_total", "Records of the log of port blocks that were written there.",
+		logs(func(l nat.Log) float64 { return float64(l.Written) }), "to"),
+	counter("nat_log_lost_total", "Records of the log of port blocks that are missing there.",
+		logs(func(l nat.Log) float64 { return float64(l.Lost) }), "to"),
+	gauge("nat_log_failing", "1 while the log of port blocks cannot be written there.",
+		logs(func(l nat.Log) float64 { return one(l.FailingSince != nil) }), "to"),
 }
 
 func one(is bool) float64 {
@@ -260,6 +267,14 @@ func pools(value func(nat.Pool) float64) func(state, add) {
 	return func(s state, add add) {
 		for _, p := range s.stats.Pools {
 			add(value(p), p.Pool)
+		}
+	}
+}
+
+func logs(value func(nat.Log) float64) func(state, add) {
+	return func(s state, add add) {
+		for _, l := range s.stats.Logs {
+			add(value(l), l.To)
 		}
 	}
 }

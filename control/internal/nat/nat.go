@@ -36,14 +36,39 @@ type Block struct {
 	Sessions      uint64 // of the customer, in all of his blocks of the pool
 }
 
+// Forward is a public end, "198.51.100.1:8443/tcp", or a whole address, "198.51.100.1", that is the inside end's for good.
+type Forward struct {
+	Public, Inside string
+}
+
+// Customer is what a customer has.
+type Customer struct {
+	Blocks   []Block
+	Forwards []Forward
+}
+
+// Log is one place where the log of port blocks is written: a file, or a collector.
+type Log struct {
+	To            string
+	Written, Lost uint64  // records
+	FailingSince  *string `json:"failing_since"` // nil while it can be written
+	Error         *string
+}
+
 // Pools is GET /nat/pools.
 func (c *Client) Pools(ctx context.Context) (pools []Pool, err error) {
 	err = c.Call(ctx, http.MethodGet, "/nat/pools", nil, &pools)
 	return pools, err
 }
 
-// Customer is GET /nat/customer: the blocks of the customer with that address or name.
-func (c *Client) Customer(ctx context.Context, customer string) (blocks []Block, err error) {
-	err = c.Call(ctx, http.MethodGet, "/nat/customer", url.Values{"customer": {customer}}, &blocks)
-	return blocks, err
+// Log is GET /nat/log: the places where the log of port blocks is written; none if there is no log.
+func (c *Client) Log(ctx context.Context) (places []Log, err error) {
+	err = c.Call(ctx, http.MethodGet, "/nat/log", nil, &places)
+	return places, err
+}
+
+// Customer is GET /nat/customer: what the customer with that address or name has.
+func (c *Client) Customer(ctx context.Context, customer string) (is Customer, err error) {
+	err = c.Call(ctx, http.MethodGet, "/nat/customer", url.Values{"customer": {customer}}, &is)
+	return is, err
 }

@@ -44,7 +44,16 @@ class NatView final : public FunctionView {
                             with_port(leaves.destination, leaves.destination_port));
       return out;
     }
-    if (blocks_->has(of->destination)) {
+    const NatForwards& forwards = settings_->forwards;
+    const auto* const to = forwards.to(of->destination, of->destination_port, of->protocol);
+    if (to != nullptr) {
+      out.side = Side::originator;
+      out.verdict = Verdict::tracked;
+      out.why = fmt::format("it has no session yet, and goes to {}, as a forward says",
+                            with_port(to->inside, to->in(of->destination_port)));
+      return out;
+    }
+    if (blocks_->has(of->destination) || forwards.has(of->destination)) {
       const auto customer = blocks_->customer_at({of->destination, of->destination_port});
       out.side = Side::originator;
       out.verdict = Verdict::no_mapping;
@@ -63,8 +72,13 @@ class NatView final : public FunctionView {
     }
     out.side = Side::originator;
     out.verdict = Verdict::tracked;
-    out.why = fmt::format("it has no session yet, and gets a public port of the pool \"{}\"",
-                          settings_->pools[rule->pool].name);
+    const auto* const from =
+        forwards.from(of->number_of_zone(), of->source, of->source_port, of->protocol);
+    out.why = from != nullptr
+                  ? fmt::format("it has no session yet, and leaves as {}, as a forward says",
+                                with_port(from->address, from->out(of->source_port)))
+                  : fmt::format("it has no session yet, and gets a public port of the pool \"{}\"",
+                                settings_->pools[rule->pool].name);
     return out;
   }
 
@@ -109,13 +123,25 @@ Result<std::unique_ptr<FunctionDeployment>> NatDeployment::create(
   auto is = std::static_pointer_cast<const NatSettings>(std::move(settings));
   auto blocks = PortBlocks::create(is->pools);
   if (!blocks) return std::unexpected(blocks.error());
+  std::shared_ptr<PortBlocks> shared = std::move(*blocks);
+  std::unique_ptr<BlockLog> log;
+  if (is->log.is_there() && (run.is_live || run.capture_ms != 0)) {
+    auto opened = BlockLog::open(is, shared, run.capture_ms, run.offered != nullptr);
+    if (!opened) return std::unexpected(opened.error());
+    log = std::move(*opened);
+    if (run.offered == nullptr) log->start();
+  }
   return std::unique_ptr<FunctionDeployment>(
-      new NatDeployment(std::move(is), std::move(*blocks), run));
+      new NatDeployment(std::move(is), std::move(shared), std::move(log), run));
 }
 
 NatDeployment::NatDeployment(std::shared_ptr<const NatSettings> settings,
-                             std::shared_ptr<PortBlocks> blocks, const FunctionRun& run)
-    : settings_(std::move(settings)), blocks_(std::move(blocks)), all_(run.workers) {
+                             std::shared_ptr<PortBlocks> blocks, std::unique_ptr<BlockLog> log,
+                             const FunctionRun& run)
+    : settings_(std::move(settings)),
+      blocks_(std::move(blocks)),
+      log_(std::move(log)),
+      all_(run.workers) {
   if (run.offered != nullptr) same_customers_ = same_in(*settings_->customers, *run.offered);
 }
 
@@ -127,8 +153,14 @@ bool NatDeployment::tell_first(Json& to, const OnEachWorker&) const {
   return true;
 }
 
+/// The log of this process ends before that of the next one begins.
+void NatDeployment::tell_last(Json&, const OnEachWorker&) const {
+  if (log_ != nullptr) log_->finish(true);
+}
+
 void NatDeployment::take_last(const Json*) {
   for (const auto& one : all_) one->resume_up_to(Customers::kMost);
+  if (log_ != nullptr) log_->start();
 }
 
 Function& NatDeployment::make(unsigned worker) {
@@ -143,8 +175,10 @@ Result<Review> NatDeployment::update(std::shared_ptr<const FunctionSettings> set
   std::vector<std::shared_ptr<const NatSettings>> each(all_.size(), is);
   if (!on_each([&](unsigned n) { all_[n]->take_on(each[n]); }))
     return std::unexpected(Error{"millrace is ending: nothing can change any more"});
+  const bool has_same_forwards = settings_->forwards == is->forwards;
   settings_ = std::move(is);
-  return Review::none;
+  if (log_ != nullptr) log_->change_forwards(settings_);
+  return has_same_forwards ? Review::none : Review::all;
 }
 
 std::shared_ptr<const FunctionView> NatDeployment::view() const {
@@ -170,6 +204,8 @@ Json NatDeployment::pools() const {
   return list;
 }
 
+Json NatDeployment::logs() const { return log_ != nullptr ? log_->statistics() : Json::array(); }
+
 Json NatDeployment::statistics() const {
   std::uint64_t sessions = 0;
   std::uint64_t from_outside = 0;
@@ -191,7 +227,8 @@ Json NatDeployment::statistics() const {
             {"live", live},
             {"out_packets", out},
             {"in_packets", in}}},
-          {"nat_pools", pools()}};
+          {"nat_pools", pools()},
+          {"nat_log", logs()}};
 }
 
 std::string NatDeployment::table() const {
@@ -208,7 +245,7 @@ std::string NatDeployment::table() const {
   return text;
 }
 
-/// Returns the blocks of the customer that the parameters name.
+/// Returns the blocks and the forwards of the customer that the parameters name.
 CommandResult<Json> NatDeployment::customer(Parameters given) const {
   const auto wrong = [](std::string_view name, std::string_view value, std::string_view what) {
     return std::unexpected(
@@ -234,7 +271,13 @@ CommandResult<Json> NatDeployment::customer(Parameters given) const {
                     {"mappings", one.mappings},
                     {"sessions", one.sessions}});
   }
-  return list;
+  Json forwards = Json::array();
+  for (const NatForward& one : settings_->forwards.all()) {
+    if (one.customer == *is)
+      forwards.push_back(
+          {{"public", one.public_text()}, {"inside", with_port(one.inside, one.inside_port)}});
+  }
+  return Json{{"blocks", list}, {"forwards", forwards}};
 }
 
 auto NatDeployment::command(std::string_view path, Parameters given, const OnEachWorker&)
@@ -250,7 +293,7 @@ auto NatDeployment::command(std::string_view path, Parameters given, const OnEac
                 wrong_parameter("the parameter", given.front().first, "is not known: leave it out")
                     .error()
                     .message});
-  return CommandDone{.result = pools()};
+  return CommandDone{.result = path == "/nat/log" ? logs() : pools()};
 }
 
 }  // namespace millrace

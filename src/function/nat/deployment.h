@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "function/deployment.h"
+#include "function/nat/block_log.h"
 #include "function/nat/nat.h"
 #include "function/nat/port_blocks.h"
 #include "function/nat/settings.h"
@@ -24,22 +25,25 @@ class NatDeployment final : public FunctionDeployment {
   Result<Review> update(std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run,
                         const OnEachWorker& on_each) override;
   bool tell_first(Json& to, const OnEachWorker& on_each) const override;
-  void take_last(const Json* said) override;
   std::shared_ptr<const FunctionView> view() const override;
   Json statistics() const override;
   std::string table() const override;
   CommandResult<CommandDone> command(std::string_view path, Parameters given,
                                      const OnEachWorker& on_each) override;
+  void tell_last(Json& to, const OnEachWorker& on_each) const override;
+  void take_last(const Json* said) override;
 
  private:
   NatDeployment(std::shared_ptr<const NatSettings> settings, std::shared_ptr<PortBlocks> blocks,
-                const FunctionRun& run);
+                std::unique_ptr<BlockLog> log, const FunctionRun& run);
 
   Json pools() const;
+  Json logs() const;
   CommandResult<Json> customer(Parameters given) const;
 
   std::shared_ptr<const NatSettings> settings_;
   std::shared_ptr<PortBlocks> blocks_;
+  std::unique_ptr<BlockLog> log_;          // null: there is none
   std::vector<std::unique_ptr<Nat>> all_;  // by worker
   /// While another process's connections are taken over: customers up to this number are the same
   /// there.

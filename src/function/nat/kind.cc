@@ -11,7 +11,8 @@ namespace millrace {
 namespace {
 
 constexpr std::array<FunctionKey, 1> kKeys{{{"nat"}}};
-constexpr std::array<FunctionCommand, 2> kCommands{{{"/nat/pools"}, {"/nat/customer"}}};
+constexpr std::array<FunctionCommand, 3> kCommands{
+    {{"/nat/pools"}, {"/nat/customer"}, {"/nat/log"}}};
 constexpr std::array<std::string_view, 1> kCalled{"pool"};
 constexpr std::array<FunctionTelemetry, 1> kTelemetry{
     {{"nat_pools", "Use of each pool of NAT", kCalled}}};

@@ -129,10 +129,13 @@ class Mappings {
     return slot.uses != 0 ? std::optional(slot.is.offset) : std::nullopt;
   }
   /// Returns a free port, from the port `from` on; one of the parity of `like` if there is any.
-  std::optional<Offset> free_port(Offset from, Offset like) const {
+  /// Ports for which `is_kept(port)` count as taken.
+  template <class IsKept>
+  std::optional<Offset> free_port(Offset from, Offset like, IsKept&& is_kept) const {
     constexpr std::uint64_t kEven = 0x5555555555555555;
-    if (const auto found = free_among((like & 1) != 0 ? ~kEven : kEven, from)) return found;
-    return free_among(~std::uint64_t{0}, from);
+    if (const auto found = free_among((like & 1) != 0 ? ~kEven : kEven, from, is_kept))
+      return found;
+    return free_among(~std::uint64_t{0}, from, is_kept);
   }
   /// True if the port has no mapping.
   bool is_free(Offset offset) const { return (taken_[offset / 64] >> offset % 64 & 1) == 0; }
@@ -214,7 +217,8 @@ class Mappings {
   using PeerSlot = CountedTable<Peer>::Slot;
   static_assert(sizeof(Slot) == 16 && sizeof(PeerSlot) == 8);
 
-  std::optional<Offset> free_among(std::uint64_t which, Offset from) const {
+  template <class IsKept>
+  std::optional<Offset> free_among(std::uint64_t which, Offset from, IsKept&& is_kept) const {
     const std::size_t first = from / 64;
     const std::uint64_t behind = ~std::uint64_t{0} << from % 64;
     for (std::size_t n = 0; n <= taken_.size(); ++n) {
@@ -222,8 +226,11 @@ class Mappings {
       std::uint64_t free = ~taken_[at] & which;
       if (n == 0) free &= behind;
       if (n == taken_.size()) free &= ~behind;
-      if (free != 0)
-        return static_cast<Offset>(at * 64 + static_cast<unsigned>(std::countr_zero(free)));
+      for (; free != 0; free &= free - 1) {
+        const auto offset =
+            static_cast<Offset>(at * 64 + static_cast<unsigned>(std::countr_zero(free)));
+        if (!is_kept(offset)) return offset;
+      }
     }
     return std::nullopt;
   }

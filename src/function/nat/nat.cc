@@ -25,11 +25,6 @@ EndpointV4 remote_of(const KeyV4& key) {
   return {key.destination, key.protocol == kProtocolIcmp ? std::uint16_t{0} : key.destination_port};
 }
 
-/// Returns the customer with that inside address, by the rule for it.
-CustomerNumber customer_by(const NatRule& rule, Zone zone, const AddressV4& inside) {
-  return zone != 0 ? zone : number_of(prefix_of(inside, rule.customer_bits));
-}
-
 }  // namespace
 
 Part NatV4::part() const {
@@ -45,19 +40,28 @@ Part NatV4::part() const {
 
 /// Returns the customer at an end: behind the tunnel `zone`, inside, or behind a public port. A
 /// public port that nobody has counts as its address's, unless it is the host's own.
-std::optional<CustomerNumber> NatV4::customer_of(Zone zone, const EndpointV4& end) const {
+std::optional<CustomerNumber> NatV4::customer_of(Zone zone, const EndpointV4& end,
+                                                 std::uint8_t protocol) const {
   if (zone != 0) return zone;
   if (const NatRule* const rule = settings_->rule_of(0, end.address))
-    return customer_by(*rule, 0, end.address);
+    return NatSettings::customer_by(*rule, 0, end.address);
+  if (const auto* is = settings_->forwards.to(end.address, end.port, protocol)) return is->customer;
   if (!blocks_->has(end.address)) return std::nullopt;
   const auto customer = blocks_->customer_at(end);
   if (customer || std::ranges::binary_search(settings_->own, end.address)) return customer;
   return number_of(end.address);
 }
 
+/// Returns the customer of a forward of a whole address, from either of its addresses.
+std::optional<CustomerNumber> NatV4::whole_customer_of(Zone zone, const AddressV4& address) const {
+  const NatForward* is = settings_->forwards.from(zone, address, 0, 0);
+  if (is == nullptr && zone == 0) is = settings_->forwards.to(address, 0, 0);
+  return is != nullptr ? std::optional(is->customer) : std::nullopt;
+}
+
 NatV4::Need NatV4::need_of(const KeyV4& key) const {
   Need need{.rule = settings_->rule_for(key.number_of_zone(), key.source, key.destination),
-            .is_in = blocks_->has(key.destination),
+            .is_in = blocks_->has(key.destination) || settings_->forwards.has(key.destination),
             .is_hosts = std::ranges::binary_search(settings_->hosts, key.destination)};
   if (need.is_hosts && !need.is_in) need.rule = nullptr;
   // From a tunnel, only packets with a rule may go to other customers.
@@ -67,17 +71,23 @@ NatV4::Need NatV4::need_of(const KeyV4& key) const {
 
 /// Steers by the customer, so that all his sessions have one worker; a session of two customers,
 /// by the one with the lesser address. Where no port says which customer a packet is for, steers by
-/// the remote end, which nothing rewrites.
+/// the customer of a whole address, or else by the remote end, which nothing rewrites.
 Steered NatV4::steer(std::span<const KeyV4> keys) const {
   Steered steered;
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    const auto source = customer_of(keys[i].number_of_zone(), source_of(keys[i]));
-    const auto destination = customer_of(0, destination_of(keys[i]));
+    auto source = customer_of(keys[i].number_of_zone(), source_of(keys[i]), keys[i].protocol);
+    auto destination = customer_of(0, destination_of(keys[i]), keys[i].protocol);
     if (!source && !destination) continue;
     if (!has_ports(keys[i].protocol) && keys[i].protocol != kProtocolIcmp) {
-      if (!source) steered.by_source |= std::uint64_t{1} << i;
-      if (!destination) steered.by_destination |= std::uint64_t{1} << i;
-      continue;
+      const auto whole_source = whole_customer_of(keys[i].number_of_zone(), keys[i].source);
+      const auto whole_destination = whole_customer_of(0, keys[i].destination);
+      if (!whole_source && !whole_destination) {
+        if (!source) steered.by_source |= std::uint64_t{1} << i;
+        if (!destination) steered.by_destination |= std::uint64_t{1} << i;
+        continue;
+      }
+      source = whole_source;
+      destination = whole_destination;
     }
     steered.by_owner |= std::uint64_t{1} << i;
     steered.owner[i] = address_with(source && destination ? std::min(*source, *destination)
@@ -101,7 +111,9 @@ std::uint64_t NatV4::screen(Burst& burst, Lane<KeyV4>& lane, std::uint64_t unkno
       return;
     }
     const bool begins = begins_strictly(burst.signal[lane.packet[i]]);
-    if (need.is_in) {
+    const bool is_forward =
+        settings_->forwards.to(key.destination, key.destination_port, key.protocol) != nullptr;
+    if (need.is_in && !(begins && is_forward)) {
       const auto inside = begins ? blocks_->enter({.outside = destination_of(key),
                                                    .remote = source_of(key),
                                                    .protocol = key.protocol,
@@ -133,8 +145,13 @@ void NatV4::open(const Burst& burst, Opening<KeyV4>& opening) {
   const auto [rule, is_in, is_hosts] = need_of(key);
   if (rule == nullptr && !is_in) return pass_over(opening);
   const bool is_query = key.protocol == kProtocolIcmp;
+  const NatForwards& forwards = settings_->forwards;
+  const NatForward* const from = rule != nullptr ? forwards.from(key.number_of_zone(), key.source,
+                                                                 key.source_port, key.protocol)
+                                                 : nullptr;
+  const NatForward* const to = forwards.to(key.destination, key.destination_port, key.protocol);
   // One identifier cannot be that of both customers.
-  if (rule != nullptr && is_in && is_query)
+  if (rule != nullptr && is_in && is_query && from == nullptr && to == nullptr)
     return is_hosts ? pass_over(opening) : opening.refuse(Verdict::no_mapping);
   State state;
   if (opening.attempt > 0) {
@@ -148,8 +165,13 @@ void NatV4::open(const Burst& burst, Opening<KeyV4>& opening) {
     state.ends.source_port = taken->outside.port;
     return accept(opening, state);
   }
-  Zone to = 0;
-  if (is_in) {
+  Zone leaves_to = 0;
+  if (to != nullptr) {
+    leaves_to = zone_of(to->customer);
+    state.ends.destination = to->inside;
+    state.ends.destination_port = to->in(key.destination_port);
+    state.ends.changed |= kDestination;
+  } else if (is_in) {
     const auto inside = blocks_->enter({.outside = destination_of(key),
                                         .remote = source_of(key),
                                         .protocol = key.protocol,
@@ -157,13 +179,17 @@ void NatV4::open(const Burst& burst, Opening<KeyV4>& opening) {
                                        true);
     if (!inside && is_hosts) return pass_over(opening);
     if (!inside) return opening.refuse(inside.error());
-    to = zone_of(inside->customer);
+    leaves_to = zone_of(inside->customer);
     state.destination = inside->ref;
     state.ends.destination = inside->inside.address;
     state.ends.destination_port = inside->inside.port;
     state.ends.changed |= kDestination;
   }
-  if (rule != nullptr) {
+  if (from != nullptr) {
+    state.ends.source = from->address;
+    state.ends.source_port = from->out(key.source_port);
+    state.ends.changed |= kSource;
+  } else if (rule != nullptr) {
     const auto taken = take(opening, *rule);
     if (!taken) {
       release(key, state);
@@ -174,15 +200,16 @@ void NatV4::open(const Burst& burst, Opening<KeyV4>& opening) {
     state.ends.source_port = taken->outside.port;
     state.ends.changed |= kSource;
   }
-  if (to != key.number_of_zone()) {
+  if (leaves_to != key.number_of_zone()) {
     state.ends.changed |= kZone;
     KeyV4 leaves;
-    leaves.set_zone(to);
+    leaves.set_zone(leaves_to);
     state.ends.zone = leaves.zone;
   }
-  if (is_query) {  // it has its identifier in place of both ports
+  // A query has its identifier in place of both ports. Forwards leave it as it is.
+  if (is_query && (state.source.is_there() || state.destination.is_there())) {
     state.ends.changed |= kIdentifier;
-    auto& kept = rule != nullptr ? state.ends.source_port : state.ends.destination_port;
+    auto& kept = state.source.is_there() ? state.ends.source_port : state.ends.destination_port;
     state.ends.source_port = state.ends.destination_port = kept;
   }
   auto& opened = rule != nullptr ? counters_.sessions : counters_.from_outside;
@@ -196,11 +223,12 @@ auto NatV4::take(const Opening<KeyV4>& opening, const NatRule& rule)
   return blocks_->take(
       {.inside = source_of(opening.key),
        .remote = remote_of(opening.key),
-       .customer = customer_by(rule, opening.key.number_of_zone(), opening.key.source),
+       .customer = NatSettings::customer_by(rule, opening.key.number_of_zone(), opening.key.source),
        .protocol = opening.key.protocol,
        .pool = rule.pool,
        .now = now_,
-       .attempt = opening.attempt});
+       .attempt = opening.attempt,
+       .forwards = &settings_->forwards});
 }
 
 void NatV4::accept(Opening<KeyV4>& opening, const State& state) {
@@ -248,7 +276,8 @@ Verdict NatV4::event(Event event, const KeyV4& key, const std::byte* at, bool) {
   if (state.ends.changed == 0) return Verdict::tracked;
   switch (event) {
     case Event::abandoned:
-      (state.source.is_there() ? counters_.sessions : counters_.from_outside).subtract(1);
+      ((state.ends.changed & kSource) != 0 ? counters_.sessions : counters_.from_outside)
+          .subtract(1);
       [[fallthrough]];
     case Event::closed:
       release(key, state);
@@ -316,8 +345,8 @@ void NatV4::write(const KeyV4& key, const std::byte* at, std::byte* image) const
   const Ends& ends = state.ends;
   Image to;
   if (ends.changed != 0) {
-    to = {ends.source,           ends.destination, ends.source_port,
-          ends.destination_port, ends.changed,     ends.zone};
+    to = {ends.source,  ends.destination, ends.source_port, ends.destination_port,
+          ends.changed, ends.zone,        forwarded(state)};
     if (state.destination.is_there()) {
       const MappedEnds mapped = blocks_->ends_at(state.destination, key.protocol);
       to.mapped = mapped.remote;
@@ -325,6 +354,37 @@ void NatV4::write(const KeyV4& key, const std::byte* at, std::byte* image) const
     }
   }
   std::memcpy(image, &to, sizeof(to));
+}
+
+/// Returns the ends of a session that are ends of forwards, as bits of `Ends::changed`.
+std::uint8_t NatV4::forwarded(const State& state) {
+  std::uint8_t ends = 0;
+  if (!state.source.is_there()) ends |= kSource;
+  if (!state.destination.is_there()) ends |= kDestination;
+  return ends & state.ends.changed;
+}
+
+/// True if the present forwards still give the session the ends that it has of them.
+bool NatV4::has_forwards(const KeyV4& key, const Ends& ends, std::uint8_t forwarded) const {
+  const auto is_there = [&](const EndpointV4& outside, Zone zone, const EndpointV4& inside) {
+    const auto* is = settings_->forwards.to(outside.address, outside.port, key.protocol);
+    return is != nullptr && zone_of(is->customer) == zone && is->inside == inside.address &&
+           is->in(outside.port) == inside.port;
+  };
+  return ((forwarded & kSource) == 0 ||
+          is_there({ends.source, ends.source_port}, key.number_of_zone(), source_of(key))) &&
+         ((forwarded & kDestination) == 0 ||
+          is_there(destination_of(key), ends.leaving(key).number_of_zone(),
+                   {ends.destination, ends.destination_port}));
+}
+
+/// Ends the sessions of forwards that are gone. The others of a customer go on, also if he has a
+/// forward by now that would give them another public end.
+Fate NatV4::fate(const KeyV4& key, const Traversal<KeyV4>*, const std::byte* at, bool) const {
+  State state;
+  std::memcpy(&state, at, sizeof(state));
+  if (has_forwards(key, state.ends, forwarded(state))) return Fate::stays;
+  return key.protocol == kProtocolTcp ? Fate::reset : Fate::begins_anew;
 }
 
 /// Accepts a session that goes on here with the public end that it had, if that is free. Without
@@ -351,10 +411,11 @@ void NatV4::resume(Opening<KeyV4>& opening) {
     if (by == nullptr) return false;
     const PortBlocks::Wanted wanted{.inside = inside,
                                     .remote = remote,
-                                    .customer = customer_by(*by, zone, inside.address),
+                                    .customer = NatSettings::customer_by(*by, zone, inside.address),
                                     .protocol = key.protocol,
                                     .pool = by->pool,
-                                    .now = now_};
+                                    .now = now_,
+                                    .forwards = &settings_->forwards};
     const bool is_sent_to = &ref == &state.destination;
     const MappedEnds sent_to{inside.address, was.mapped, inside.port, was.mapped_port};
     const auto taken =
@@ -363,12 +424,14 @@ void NatV4::resume(Opening<KeyV4>& opening) {
     return taken.has_value();
   };
   bool ok =
-      std::max(key.number_of_zone(), state.ends.leaving(key).number_of_zone()) <= resumed_up_to_;
-  if (ok && (was.changed & kDestination) != 0)
+      std::max(key.number_of_zone(), state.ends.leaving(key).number_of_zone()) <= resumed_up_to_ &&
+      has_forwards(key, state.ends, was.forwarded);
+  const int taken = was.changed & ~was.forwarded;
+  if (ok && (taken & kDestination) != 0)
     ok = take_again(state.ends.leaving(key).number_of_zone(),
                     {was.destination, was.destination_port}, source_of(key), destination_of(key),
                     state.destination);
-  if (ok && (was.changed & kSource) != 0)
+  if (ok && (taken & kSource) != 0)
     ok = take_again(key.number_of_zone(), source_of(key), remote_of(key),
                     {was.source, was.source_port}, state.source);
   if (!ok) {

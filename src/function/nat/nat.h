@@ -43,6 +43,8 @@ class NatV4 final : public FunctionFor<KeyV4> {
   void serve(Burst& burst, std::uint64_t places, const States<KeyV4>& states) override;
   Target target(const KeyV4& key, const std::byte* state) const override;
   void write(const KeyV4& key, const std::byte* state, std::byte* image) const override;
+  Fate fate(const KeyV4& key, const Traversal<KeyV4>* traversal, const std::byte* state,
+            bool is_answered) const override;
 
   void take_on(std::shared_ptr<const NatSettings>& settings) { settings_.swap(settings); }
   /// From now on no session of a customer behind a tunnel with a greater number is resumed.
@@ -63,7 +65,7 @@ class NatV4 final : public FunctionFor<KeyV4> {
           key, {source, destination, source_port, destination_port, key.protocol, zone}, changed);
     }
   };
-  /// The originator's entry.
+  /// The originator's entry. An end that is changed without a port is a forward's.
   struct State {
     Ends ends;
     PortRef source;       ///< the originator's public port
@@ -76,11 +78,13 @@ class NatV4 final : public FunctionFor<KeyV4> {
     std::uint16_t source_port = 0, destination_port = 0;
     std::uint8_t changed = 0;
     std::array<std::uint8_t, 3> zone{};
+    std::uint8_t forwarded = 0;  ///< bits of `changed`: ends of forwards
+    std::uint8_t unused = 0;
     /// The remote end of the mapping that the originator sends to, as far as it depends on one.
     std::uint16_t mapped_port = 0;
     AddressV4 mapped;
   };
-  static_assert(sizeof(Image) == 22);
+  static_assert(sizeof(Image) == 24);
 
   /// The translation that a packet needs.
   struct Need {
@@ -92,7 +96,11 @@ class NatV4 final : public FunctionFor<KeyV4> {
     bool is_there() const { return rule != nullptr || (is_in && !is_hosts); }
   };
   Need need_of(const KeyV4& key) const;
-  std::optional<CustomerNumber> customer_of(Zone zone, const EndpointV4& end) const;
+  std::optional<CustomerNumber> customer_of(Zone zone, const EndpointV4& end,
+                                            std::uint8_t protocol) const;
+  std::optional<CustomerNumber> whole_customer_of(Zone zone, const AddressV4& address) const;
+  static std::uint8_t forwarded(const State& state);
+  bool has_forwards(const KeyV4& key, const Ends& ends, std::uint8_t forwarded) const;
   void accept(Opening<KeyV4>& opening, const State& state);
   void pass_over(Opening<KeyV4>& opening);
   void resume(Opening<KeyV4>& opening);

@@ -145,11 +145,17 @@ std::uint32_t PortBlocks::first_of(const Bucket& bucket, std::uint32_t customer,
   return first;
 }
 
-/// Gives the customer a block that nobody has. Returns the block; `kNone` if somebody has it.
-std::uint32_t PortBlocks::claim(Pool& pool, std::uint32_t block, std::uint32_t customer) {
+/// Gives the customer a block that nobody has. Returns the block; `kNone` if somebody has it,
+/// `kNoRecord` if it cannot be logged.
+std::uint32_t PortBlocks::claim(Pool& pool, std::uint32_t block, std::uint32_t customer, Tick now) {
   const auto [word, bit] = bit_of(pool, block);
   if ((word.fetch_or(bit, std::memory_order_acquire) & bit) != 0) return kNone;
   blocks_[block].customer.store(customer, std::memory_order_release);
+  if (!events_.note(true, block, customer, now)) {
+    blocks_[block].customer.store(0, std::memory_order_release);
+    word.fetch_and(~bit, std::memory_order_release);
+    return kNoRecord;
+  }
   const std::int64_t held = pool.held.fetch_add(1, std::memory_order_relaxed) + 1;
   std::int64_t most = pool.most_held.load(std::memory_order_relaxed);
   while (held > most &&
@@ -159,22 +165,24 @@ std::uint32_t PortBlocks::claim(Pool& pool, std::uint32_t block, std::uint32_t c
 }
 
 /// Gives the customer a free block of that address, if there is one.
-std::uint32_t PortBlocks::claim_at(Pool& pool, std::uint32_t address, std::uint32_t customer) {
+std::uint32_t PortBlocks::claim_at(Pool& pool, std::uint32_t address, std::uint32_t customer,
+                                   Tick now) {
   const std::uint32_t blocks = pool.is.blocks_per_address();
   for (unsigned n = 0; n < pool.words; ++n) {
     const auto& word = pool.taken[std::size_t{address} * pool.words + n];
     for (std::uint64_t free = ~word.load(std::memory_order_relaxed); free != 0; free &= free - 1) {
       const unsigned in_address = n * 64 + static_cast<unsigned>(std::countr_zero(free));
       if (in_address >= blocks) break;
-      const std::uint32_t block = pool.first_block + address * blocks + in_address;
-      if (claim(pool, block, customer) != kNone) return block;
+      const std::uint32_t block =
+          claim(pool, pool.first_block + address * blocks + in_address, customer, now);
+      if (block != kNone) return block;
     }
   }
   return kNone;
 }
 
 /// Gives a new customer a free block of an address that a hash chooses, or of one behind it.
-std::uint32_t PortBlocks::claim_anywhere(Pool& pool, std::uint32_t customer) {
+std::uint32_t PortBlocks::claim_anywhere(Pool& pool, std::uint32_t customer, Tick now) {
   constexpr std::uint32_t kMost = 16'384;  // addresses that are looked at, to bound the time
   const std::int64_t blocks = std::int64_t{pool.addresses} * pool.is.blocks_per_address();
   if (pool.held.load(std::memory_order_relaxed) >= blocks) return kNone;
@@ -182,7 +190,7 @@ std::uint32_t PortBlocks::claim_anywhere(Pool& pool, std::uint32_t customer) {
       hasher_(KeyV4{.source = address_with(customer), .destination = {}, .protocol = 1});
   for (std::uint32_t n = 0; n < std::min(pool.addresses, kMost); ++n) {
     const auto address = static_cast<std::uint32_t>((hash + n) % pool.addresses);
-    const std::uint32_t block = claim_at(pool, address, customer);
+    const std::uint32_t block = claim_at(pool, address, customer, now);
     if (block != kNone) return block;
   }
   return kNone;
@@ -231,6 +239,7 @@ void PortBlocks::reclaim(Pool& pool, std::uint32_t block, Tick now) {
   const bool rests = is.customer.load(std::memory_order_relaxed) == customer &&
                      is.uses.load(std::memory_order_relaxed) == 0;
   if (!rests || elapsed_ms(is.idle_since, now) < kRestMs) return;
+  if (!events_.note(false, block, customer, now)) return;
   remove(bucket, pool, block);
   is.customer.store(0, std::memory_order_release);
   pool.held.fetch_sub(1, std::memory_order_relaxed);

@@ -27,6 +27,7 @@
 
 #include "core/prefix_table.h"
 #include "core/verdict.h"
+#include "function/nat/block_events.h"
 #include "function/nat/mappings.h"
 #include "function/nat/settings.h"
 #include "millrace/hash.h"
@@ -112,14 +113,15 @@ class PortBlocks {
     std::uint8_t protocol = 0;
     std::uint16_t pool = 0;
     Tick now;
-    std::uint32_t attempt = 0;  ///< number of earlier attempts, whose ports do not suit
+    std::uint32_t attempt = 0;              ///< number of earlier attempts, whose ports do not suit
+    const NatForwards* forwards = nullptr;  ///< nobody gets their ends; null: there are none
   };
   struct Taken {
     PortRef ref;
     EndpointV4 outside;
   };
   /// Gives a session from inside its public port; it counts for its customer until `release`.
-  /// Errors: `no_port`, `customer_limit`.
+  /// Errors: `no_port`, `customer_limit`; `no_record`, if it takes a block that cannot be logged.
   std::expected<Taken, Verdict> take(const Wanted& wanted);
   /// Does what `take` does, for a session that has that public end already, and whose mapping has
   /// these ends.
@@ -154,8 +156,21 @@ class PortBlocks {
   PoolUse use_of(std::size_t pool) const;
   std::vector<HeldBlock> held_by(CustomerNumber customer) const;
 
+  /// @name For the log (block_log.h)
+  /// @{
+  BlockEvents& events() { return events_; }
+  /// Returns the number of blocks of all pools, which are numbered from 0 on.
+  std::uint32_t blocks() const { return static_cast<std::uint32_t>(blocks_.size()); }
+  /// Returns the pool and the ports of a block.
+  HeldBlock block(std::uint32_t number) const;
+  /// Returns the number of the block's customer; 0 if nobody has it. All its earlier records are
+  /// in `events`.
+  std::uint32_t customer_of(std::uint32_t block) const;
+  /// @}
+
  private:
   static constexpr std::uint32_t kNone = 0xffffffff;
+  static constexpr std::uint32_t kNoRecord = 0xfffffffe;  // a block that cannot be logged
   static constexpr unsigned kSpaces = 6;  // protocols with port numbers of their own
 
   /// Under the bucket's lock of `customer`, except the atomics. (`uses` is written under the lock.)
@@ -222,14 +237,19 @@ class PortBlocks {
   EndpointV4 outside_of(const Pool& pool, const PortRef& ref) const;
   Mappings mappings(const Pool& pool, std::uint32_t block, unsigned space) const;
   static MappedEnds ends_of(const Pool& pool, const Wanted& wanted);
+  /// True if the public end is a forward's.
+  static bool is_kept(const Wanted& wanted, const EndpointV4& end) {
+    return wanted.forwards != nullptr &&
+           wanted.forwards->to(end.address, end.port, wanted.protocol) != nullptr;
+  }
 
   std::uint64_t mappings_in(std::uint32_t block) const;
 
   Bucket& bucket_of(std::uint32_t customer) const;
   std::uint32_t first_of(const Bucket& bucket, std::uint32_t customer, const Pool& pool) const;
-  std::uint32_t claim(Pool& pool, std::uint32_t block, std::uint32_t customer);
-  std::uint32_t claim_at(Pool& pool, std::uint32_t address, std::uint32_t customer);
-  std::uint32_t claim_anywhere(Pool& pool, std::uint32_t customer);
+  std::uint32_t claim(Pool& pool, std::uint32_t block, std::uint32_t customer, Tick now);
+  std::uint32_t claim_at(Pool& pool, std::uint32_t address, std::uint32_t customer, Tick now);
+  std::uint32_t claim_anywhere(Pool& pool, std::uint32_t customer, Tick now);
   void append(Bucket& bucket, std::uint32_t& first, std::uint32_t block);
   void remove(Bucket& bucket, const Pool& pool, std::uint32_t block);
   void reclaim(Pool& pool, std::uint32_t block, Tick now);
@@ -246,6 +266,7 @@ class PortBlocks {
   Taken count(Pool& pool, std::uint32_t first, const PortRef& ref, const Wanted& wanted);
 
   Hasher hasher_;
+  BlockEvents events_;
   std::deque<Pool> pools_;
   PrefixTable<AddressV4> prefixes_;
   std::vector<Prefix<AddressV4>> all_prefixes_;

@@ -32,7 +32,8 @@ std::optional<PortRef> PortBlocks::take_in(Pool& pool, std::uint32_t block, cons
   std::uint16_t& from = blocks_[block].from[space];
   // Blocks begin at an even port, or at an odd one like the pool.
   const auto like = static_cast<std::uint16_t>(wanted.inside.port ^ pool.is.first_port);
-  const auto offset = all.free_port(from, like);
+  const auto offset = all.free_port(
+      from, like, [&](std::uint16_t at) { return is_kept(wanted, outside_of(pool, {block, at})); });
   if (!offset) return std::nullopt;
   all.insert(ends_of(pool, wanted), *offset);
   from = static_cast<std::uint16_t>((*offset + 1) % pool.is.block_size);
@@ -59,6 +60,7 @@ std::optional<PortRef> PortBlocks::share(Pool& pool, std::uint32_t first, const 
   const Mappings all = mappings(pool, block, space);
   const auto offset = static_cast<std::uint16_t>(port);
   const MappedEnds ends = ends_of(pool, wanted);
+  if (is_kept(wanted, outside_of(pool, {block, offset}))) return std::nullopt;
   if (all.is_free(offset)) {
     if (all.find(ends)) return std::nullopt;  // the previous attempt's mapping
     all.insert(ends, offset);
@@ -94,7 +96,8 @@ auto PortBlocks::take_now(Pool& pool, const Wanted& wanted, bool& lacks_block)
   const bool has_port = space_of(wanted.protocol) != kNoSpace;
   std::optional<PortRef> ref;
   if (first == kNone) {
-    const std::uint32_t block = claim_anywhere(pool, customer);
+    const std::uint32_t block = claim_anywhere(pool, customer, wanted.now);
+    if (block == kNoRecord) return std::unexpected(Verdict::no_record);
     lacks_block = block == kNone;
     if (lacks_block) return std::unexpected(Verdict::no_port);
     append(bucket, first, block);
@@ -110,7 +113,8 @@ auto PortBlocks::take_now(Pool& pool, const Wanted& wanted, bool& lacks_block)
     if (wanted.attempt == 0) ref = take_in(pool, block, wanted);
   if (!ref && wanted.attempt == 0 && held < pool.is.blocks_per_customer) {
     const std::uint32_t address = (first - pool.first_block) / pool.is.blocks_per_address();
-    const std::uint32_t block = claim_at(pool, address, customer);
+    const std::uint32_t block = claim_at(pool, address, customer, wanted.now);
+    if (block == kNoRecord) return std::unexpected(Verdict::no_record);
     lacks_block = block == kNone;
     if (!lacks_block) {
       append(bucket, first, block);
@@ -128,7 +132,7 @@ auto PortBlocks::take(const Wanted& wanted) -> std::expected<Taken, Verdict> {
   auto taken = take_now(pool, wanted, lacks_block);
   if (!taken && lacks_block && reclaim_near(pool, wanted.customer, wanted.now))
     taken = take_now(pool, wanted, lacks_block);
-  if (!taken) {
+  if (!taken && taken.error() != Verdict::no_record) {
     auto& refused = taken.error() == Verdict::no_port ? pool.no_port : pool.over_limit;
     refused.fetch_add(1, std::memory_order_relaxed);
   }
@@ -145,7 +149,7 @@ auto PortBlocks::take_again(const Wanted& wanted, const EndpointV4& outside, con
     -> std::expected<Taken, Verdict> {
   const auto refused = std::unexpected(Verdict::no_port);
   const auto place = place_of(outside.address);
-  if (!place || place->pool != wanted.pool) return refused;
+  if (!place || place->pool != wanted.pool || is_kept(wanted, outside)) return refused;
   Pool& pool = pools_[place->pool];
   const CustomerNumber customer = wanted.customer;
   const unsigned space = space_of(wanted.protocol);
@@ -155,8 +159,8 @@ auto PortBlocks::take_again(const Wanted& wanted, const EndpointV4& outside, con
   if (first != kNone && blocks_[first].sessions == UINT16_MAX) return refused;
   if (space == kNoSpace) {
     if (first == kNone) {
-      const std::uint32_t block = claim_at(pool, place->address, customer);
-      if (block == kNone) return refused;
+      const std::uint32_t block = claim_at(pool, place->address, customer, wanted.now);
+      if (block >= kNoRecord) return refused;
       append(bucket, first, block);
     }
     return count(pool, first, {first, PortRef::kNoPort}, wanted);
@@ -164,7 +168,7 @@ auto PortBlocks::take_again(const Wanted& wanted, const EndpointV4& outside, con
   const std::uint32_t block = block_at(*place, outside.port);
   if (block == kNone) return refused;
   if (blocks_[block].customer.load(std::memory_order_relaxed) != customer) {
-    if (claim(pool, block, customer) == kNone) return refused;
+    if (claim(pool, block, customer, wanted.now) >= kNoRecord) return refused;
     append(bucket, first, block);
   }
   touch(block, space);
@@ -260,16 +264,31 @@ std::vector<HeldBlock> PortBlocks::held_by(CustomerNumber customer) const {
     const Guard guard(bucket);
     const std::uint32_t first = first_of(bucket, customer, pool);
     for (std::uint32_t block = first; block != kNone; block = blocks_[block].next) {
-      const EndpointV4 begin = outside_of(pool, {block, 0});
-      all.push_back({.pool = n,
-                     .address = begin.address,
-                     .first_port = begin.port,
-                     .last_port = static_cast<std::uint16_t>(begin.port + pool.is.block_size - 1),
-                     .mappings = mappings_in(block),
-                     .sessions = blocks_[first].sessions});
+      HeldBlock& is = all.emplace_back(this->block(block));
+      is.mappings = mappings_in(block);
+      is.sessions = blocks_[first].sessions;
     }
   }
   return all;
+}
+
+HeldBlock PortBlocks::block(std::uint32_t number) const {
+  const auto behind = std::ranges::upper_bound(pools_, number, {}, &Pool::first_block);
+  const Pool& pool = *std::prev(behind);
+  const EndpointV4 begin = outside_of(pool, {number, 0});
+  return {.pool = static_cast<std::size_t>(behind - pools_.begin() - 1),
+          .address = begin.address,
+          .first_port = begin.port,
+          .last_port = static_cast<std::uint16_t>(begin.port + pool.is.block_size - 1)};
+}
+
+std::uint32_t PortBlocks::customer_of(std::uint32_t block) const {
+  const auto& customer = blocks_[block].customer;
+  const std::uint32_t is = customer.load(std::memory_order_acquire);
+  if (is == 0) return 0;
+  // Under the lock a block changes together with its record.
+  const Guard guard(bucket_of(is));
+  return customer.load(std::memory_order_relaxed);
 }
 
 PoolUse PortBlocks::use_of(std::size_t number) const {

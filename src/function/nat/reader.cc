@@ -1,4 +1,4 @@
-// Reads [[nat.pool]] and [[nat.rule]].
+// Reads [[nat.pool]], [[nat.rule]], [[nat.forward]] and [nat.log].
 #include <algorithm>
 #include <bit>
 #include <cstdint>
@@ -12,6 +12,8 @@
 
 #include "core/address.h"
 #include "core/address_numbers.h"
+#include "core/parameters.h"
+#include "function/nat/forward_ends.h"
 #include "function/nat/port_blocks.h"
 #include "function/nat/settings.h"
 #include "function/reader.h"
@@ -40,9 +42,25 @@ struct RawNatRule {
   Text pool;
 };
 
+struct RawForward {
+  std::uint32_t line = 0;
+  Text outside;
+  Text inside;
+  Text customer;
+};
+
+struct RawNatLog {
+  std::uint32_t line = 0;
+  Text file;
+  Text ipfix;
+  bool refuses = false;
+};
+
 struct RawNat {
   std::vector<RawPool> pools;
   std::vector<RawNatRule> rules;
+  std::vector<RawForward> forwards;
+  RawNatLog log;
 };
 
 /// Wraps a reader of a member of `NatPool`.
@@ -59,6 +77,14 @@ std::vector<std::pair<std::string, Dependence>> dependences() {
                          Dependence::address_and_port_dependent})
     all.emplace_back(to_string(one), one);
   return all;
+}
+
+/// Reads [nat.log], and notes its line.
+auto log_table(const Keys<RawNatLog>& keys) {
+  return [keys](const Context& context, const toml::node& node, RawNat& out) {
+    out.log.line = node.source().begin.line;
+    table(&RawNat::log, keys)(context, node, out);
+  };
 }
 
 Keys<RawNat> nat_keys() {
@@ -81,7 +107,20 @@ Keys<RawNat> nat_keys() {
       {"customer_prefix", integer(&R::customer_prefix, 8, 32, "bits of an address")},
       {"pool", text(&R::pool), true},
   };
-  return {{"pool", tables(&RawNat::pools, pool)}, {"rule", tables(&RawNat::rules, rule)}};
+  const Keys<RawForward> forward{
+      {"public", text(&RawForward::outside), true},
+      {"inside", text(&RawForward::inside), true},
+      {"customer", text(&RawForward::customer)},
+  };
+  const Keys<RawNatLog> log{
+      {"file", text(&RawNatLog::file)},
+      {"ipfix", text(&RawNatLog::ipfix)},
+      {"on_failure", choice(&RawNatLog::refuses, {{"pass", false}, {"refuse", true}})},
+  };
+  return {{"pool", tables(&RawNat::pools, pool)},
+          {"rule", tables(&RawNat::rules, rule)},
+          {"forward", tables(&RawNat::forwards, forward)},
+          {"log", log_table(log)}};
 }
 
 /// Turns what was read into settings.
@@ -94,16 +133,19 @@ class Maker {
     for (const RawPool& pool : raw_.pools) add_pool(pool);
     check_overlaps();
     check_size();
+    settings_->customers = around_.customers;
+    for (const RawNatRule& rule : raw_.rules) add_rule(rule);
+    settings_->index();
+    for (const RawForward& forward : raw_.forwards) add_forward(forward);
+    settings_->forwards = NatForwards(std::move(forwards_));
     for (const auto& own : around_.v4.own) {
-      const auto has = [&own](const auto& known) { return known.first.contains(own.address); };
-      if (std::ranges::any_of(of_pools_, has)) settings_->own.push_back(own.address);
+      settings_->hosts.push_back(own.address);
+      if (pool_with(own.address) != nullptr || settings_->forwards.has(own.address))
+        settings_->own.push_back(own.address);
     }
-    for (const auto& own : around_.v4.own) settings_->hosts.push_back(own.address);
     std::ranges::sort(settings_->hosts);
     std::ranges::sort(settings_->own);
-    for (const RawNatRule& rule : raw_.rules) add_rule(rule);
-    settings_->customers = around_.customers;
-    settings_->index();
+    if (raw_.log.line != 0) read_log(raw_.log);
     return settings_;
   }
 
@@ -303,6 +345,92 @@ class Maker {
     return true;
   }
 
+  const NatPool* pool_with(const AddressV4& address) const {
+    const auto has = [&address](const NatPool& pool) { return pool.has(address); };
+    const auto at = std::ranges::find_if(settings_->pools, has);
+    return at == settings_->pools.end() ? nullptr : &*at;
+  }
+
+  void add_forward(const RawForward& raw) {
+    if (!raw.outside.given || !raw.inside.given) return;
+    auto forward = public_end(problems_, raw.outside);
+    if (!forward || !take_inside(problems_, raw.inside, *forward)) return;
+    check_public(raw.outside, *forward);
+    const auto zone = zone_named(raw.customer);
+    if (!zone) return;
+    const NatRule* const rule = settings_->rule_of(*zone, forward->inside);
+    if (rule == nullptr)
+      problems_.add(raw.inside.line, "nat.forward.inside",
+                    "no rule has the source " + to_string(forward->inside) +
+                        ": give a [[nat.rule]] for this customer");
+    if (rule != nullptr)
+      forward->customer = NatSettings::customer_by(*rule, *zone, forward->inside);
+    for (std::size_t n = 0; n < forwards_.size(); ++n) {
+      const NatForward& other = forwards_[n];
+      const auto is_there = [&](const Text& at, std::string_view key, const std::string& what) {
+        problems_.add(at.line, key, what + ", in line " + std::to_string(forward_lines_[n]));
+      };
+      if (other.address == forward->address &&
+          (other.is_whole() || forward->is_whole() ||
+           (other.port == forward->port && other.protocol == forward->protocol)))
+        is_there(raw.outside, "nat.forward.public",
+                 forward->public_text() + " overlaps " + other.public_text());
+      if (other.is_whole() && forward->is_whole() && other.inside == forward->inside &&
+          other.customer == forward->customer)
+        is_there(raw.inside, "nat.forward.inside",
+                 to_string(forward->inside) + " has a public address of its own already");
+    }
+    forwards_.push_back(*forward);
+    forward_lines_.push_back(raw.outside.line);
+  }
+
+  /// Returns the number of the customer behind a tunnel that has that name; 0 if none is given.
+  std::optional<Zone> zone_named(const Text& name) {
+    if (!name.given) return 0;
+    const auto named = around_.customers->named(name.value);
+    if (named && named->second == named->first + 1) return named->first;
+    problems_.add(name.line, "nat.forward.customer",
+                  in_quotes(name.value) +
+                      " is no customer behind a tunnel: give a name or a far end of "
+                      "[[port]].customers, or leave this key out");
+    return std::nullopt;
+  }
+
+  void check_public(const Text& text, const NatForward& forward) {
+    const auto problem = [&](const std::string& what) {
+      problems_.add(text.line, "nat.forward.public", to_string(forward.address) + what);
+    };
+    const auto is_in = [&](const auto& source) { return source.first.contains(forward.address); };
+    if (std::ranges::any_of(sources_, is_in))
+      problem(" is a customer's, by the source of a rule: give a public address");
+    if (!forward.is_whole()) return;
+    if (const NatPool* const pool = pool_with(forward.address))
+      problem(" is in the pool " + in_quotes(pool->name) +
+              ", whose addresses customers share: take it out of the pool, or give a port");
+    const auto is_own = [&](const auto& own) { return own.address == forward.address; };
+    if (std::ranges::any_of(around_.v4.own, is_own))
+      problem(" is millrace's own address: give a port, or another address");
+  }
+
+  void read_log(const RawNatLog& raw) {
+    NatLog& log = settings_->log;
+    log.refuses = raw.refuses;
+    if (!raw.file.given && !raw.ipfix.given)
+      problems_.add(raw.line, "nat.log", "has no place to write to: give file or ipfix, or both");
+    if (raw.file.given && raw.file.value.empty())
+      problems_.add(raw.file.line, "nat.log.file", "is empty: give a path");
+    log.file = raw.file.value;
+    if (!raw.ipfix.given) return;
+    const auto collector = parse_backend(raw.ipfix.value);
+    if (collector && collector->port.value_or(0) != 0) {
+      log.ipfix = {collector->address, *collector->port};
+    } else {
+      problems_.add(raw.ipfix.line, "nat.log.ipfix",
+                    in_quotes(raw.ipfix.value) +
+                        " is no address with a port: give one like \"203.0.113.9:4739\"");
+    }
+  }
+
   Problems& problems_;
   const Surroundings& around_;
   const RawNat& raw_;
@@ -310,6 +438,8 @@ class Maker {
   std::vector<std::pair<PrefixV4, std::uint32_t>> of_pools_;  // all pools' prefixes, with lines
   // The rules' sources, with the place of the rule and the line.
   std::multimap<PrefixV4, std::pair<std::size_t, std::uint32_t>> sources_;
+  std::vector<NatForward> forwards_;
+  std::vector<std::uint32_t> forward_lines_;
 };
 
 class NatReader final : public SettingsReader {

@@ -67,19 +67,30 @@ std::string NatSettings::name_of(CustomerNumber customer) const {
   return zone != 0 ? customers->name_of(zone) : to_string(address_with(customer));
 }
 
+AddressV4 NatSettings::address_of(CustomerNumber customer) const {
+  const auto tunnel = customers->tunnel_of(zone_of(customer));
+  return tunnel ? tunnel->end : address_with(customer);
+}
+
+CustomerNumber NatSettings::customer_by(const NatRule& rule, Zone zone, const AddressV4& inside) {
+  return zone != 0 ? zone : number_of(prefix_of(inside, rule.customer_bits));
+}
+
 std::optional<CustomerNumber> NatSettings::customer_named(const std::string& name) const {
   const auto tunnels = customers->named(name);
   if (tunnels && tunnels->second == tunnels->first + 1) return tunnels->first;
   const auto address = parse_address<AddressV4>(name);
   const NatRule* const rule = address ? rule_of(0, *address) : nullptr;
   if (rule == nullptr) return std::nullopt;
-  return number_of(prefix_of(*address, rule->customer_bits));
+  return customer_by(*rule, 0, *address);
 }
 
 const FunctionKind& NatSettings::kind() const { return nat_kind(); }
 
 FunctionFacts NatSettings::facts() const {
-  return {.counts = {{"pool", pools.size()}, {"rule", rules.size()}},
+  return {.counts = {{"pool", pools.size()},
+                     {"rule", rules.size()},
+                     {"forward", forwards.all().size()}},
           .missing = rules.empty() ? "no rule of NAT: give [[nat.rule]] with source and pool" : "",
           .counts_nothing = {},
           .drops_unmatched = {},
@@ -97,6 +108,7 @@ std::vector<std::string> NatSettings::unchangeable(const FunctionSettings& is) c
   // Live sessions are steered by their customers.
   if (!std::ranges::equal(rules, other.rules, &NatRule::has_same_customers))
     differ.emplace_back("nat.rule (source or pool)");
+  if (log != other.log) differ.emplace_back("nat.log");
   return differ;
 }
 
@@ -106,10 +118,13 @@ void NatSettings::append_doubts(const Surroundings& around, std::vector<std::str
     if (std::ranges::none_of(rules, uses))
       all.push_back("no rule of NAT uses the pool \"" + pools[n].name + "\"");
   }
+  if (log.refuses && log.file.empty())
+    all.emplace_back(
+        "nat.log.on_failure is \"refuse\", but IPFIX over UDP does not tell whether a record has "
+        "arrived: give nat.log.file, too");
   for (const Route<AddressV4>& route : around.v4.routes) {
     for (const NatPool& pool : pools) {
-      const auto has = [&route](const auto& prefix) { return prefix.contains(*route.via); };
-      if (route.via && std::ranges::any_of(pool.prefixes, has))
+      if (route.via && pool.has(*route.via))
         all.push_back("the pool \"" + pool.name + "\" has the address of a router, " +
                       to_string(*route.via) +
                       ", and millrace would answer ARP for it: leave it out");
@@ -127,25 +142,30 @@ void NatSettings::append_doubts(const Surroundings& around, std::vector<std::str
   }
 }
 
-/// Pools' addresses are answered for on their link, and packets to them go no further.
+/// Public addresses are answered for on their link, and packets to them go no further.
 void NatSettings::tell(HostAddresses<AddressV4>& v4, HostAddresses<AddressV6>&) const {
+  const auto tell_of = [&](const AddressV4& address) {
+    if (std::ranges::binary_search(own, address)) {
+      v4.served.push_back({address, 8 * AddressV4::kBytes});
+    } else {
+      v4.virtual_addresses.push_back(address);
+    }
+  };
+  const auto is_pools = [this](const AddressV4& address) {
+    return std::ranges::any_of(pools, [&](const NatPool& pool) { return pool.has(address); });
+  };
   for (const NatPool& pool : pools) {
     for (const Prefix<AddressV4>& prefix : pool.prefixes) {
-      for (std::uint32_t n = 0; n < addresses_in(prefix); ++n) {
-        const AddressV4 address = address_in(prefix, n);
-        if (std::ranges::binary_search(own, address)) {
-          v4.served.push_back({address, 8 * AddressV4::kBytes});
-        } else {
-          v4.virtual_addresses.push_back(address);
-        }
-      }
+      for (std::uint32_t n = 0; n < addresses_in(prefix); ++n) tell_of(address_in(prefix, n));
     }
+  }
+  for (const AddressV4& address : forwards.addresses()) {
+    if (!is_pools(address)) tell_of(address);
   }
 }
 
 std::shared_ptr<const FunctionSettings> default_nat() {
   auto settings = std::make_shared<NatSettings>();
-  settings->customers = std::make_shared<const Customers>();
   settings->index();
   return settings;
 }

@@ -1,6 +1,8 @@
-// The settings of NAT: [[nat.pool]] and [[nat.rule]] in a configuration.
+// The settings of NAT: [[nat.pool]], [[nat.rule]], [[nat.forward]] and [nat.log] in a
+// configuration.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -9,21 +11,18 @@
 #include <utility>
 #include <vector>
 
+#include "core/address.h"
 #include "core/customers.h"
 #include "core/intervals.h"
 #include "core/prefix.h"
 #include "core/prefix_table.h"
+#include "function/nat/customer_number.h"
+#include "function/nat/forwards.h"
 #include "function/settings.h"
 
 namespace millrace {
 
 class SettingsReader;
-
-/// A customer: the number of one behind a tunnel (core/customers.h), or the address by which
-/// another one is known, as a number. The two cannot be mistaken: no host has an address of
-/// 0.0.0.0/8.
-using CustomerNumber = std::uint32_t;
-inline Zone zone_of(CustomerNumber customer) { return customer <= Customers::kMost ? customer : 0; }
 
 /// The parts of a remote end on which a mapping or a filter depends (RFC 4787, 4.1 and 5).
 enum class Dependence : std::uint8_t {
@@ -47,6 +46,10 @@ struct NatPool {
   std::uint32_t blocks_per_customer = 4;
   std::uint32_t sessions_per_customer = 16'000;  ///< 65,535 at most
 
+  bool has(const AddressV4& address) const {
+    return std::ranges::any_of(prefixes,
+                               [&address](const auto& prefix) { return prefix.contains(address); });
+  }
   std::uint32_t blocks_per_address() const { return (last_port - first_port + 1U) / block_size; }
   /// True if several sessions may share a public port: no mapping outlives its session, and none
   /// is asked for by packets from outside.
@@ -81,12 +84,33 @@ struct NatRule {
   }
 };
 
+/// The log of port blocks.
+struct NatLog {
+  /// A collector of IPFIX, over UDP.
+  struct Collector {
+    AnyAddress address;
+    std::uint16_t port = 0;
+
+    friend bool operator==(const Collector&, const Collector&) = default;
+  };
+
+  std::string file;  ///< path; empty: there is none
+  std::optional<Collector> ipfix;
+  bool refuses = false;  ///< true: no customer gets a block that cannot be logged
+
+  bool is_there() const { return !file.empty() || ipfix; }
+  friend bool operator==(const NatLog&, const NatLog&) = default;
+};
+
 struct NatSettings final : FunctionSettings {
   std::vector<NatPool> pools;  ///< with distinct names
   std::vector<NatRule> rules;
-  std::vector<AddressV4> hosts;                ///< the host's own addresses, sorted
-  std::vector<AddressV4> own;                  ///< hosts' addresses that are also a pool's, sorted
-  std::shared_ptr<const Customers> customers;  ///< behind tunnels
+  NatForwards forwards;  ///< whole addresses are in no pool; customers of rules are inside
+  NatLog log;
+  std::vector<AddressV4> hosts;  ///< the host's own addresses, sorted
+  std::vector<AddressV4> own;    ///< hosts' addresses that are also a pool's or forward's, sorted
+  /// Behind tunnels; never null.
+  std::shared_ptr<const Customers> customers = std::make_shared<const Customers>();
 
   /// Fills the tables below. To be called once the members above are complete.
   void index();
@@ -104,8 +128,13 @@ struct NatSettings final : FunctionSettings {
     const std::uint32_t at = view.sources.find(source);
     return at == view.sources.kNone ? nullptr : &rules[view.rule_at[at]];
   }
+  /// Returns the customer with that inside address behind the tunnel `zone` (0: behind none), by
+  /// the rule for it.
+  static CustomerNumber customer_by(const NatRule& rule, Zone zone, const AddressV4& inside);
   /// Returns the customer's name: his address, or that of `Customers`.
   std::string name_of(CustomerNumber customer) const;
+  /// Returns his address, or the far end of his tunnel.
+  AddressV4 address_of(CustomerNumber customer) const;
   /// Returns the customer with that name, or with that inside address; none if there is none.
   std::optional<CustomerNumber> customer_named(const std::string& name) const;
   /// Returns the rule by which a packet is translated; null: it is not.
