@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <span>
+#include <string>
+#include <system_error>
 #include <utility>
 
 #include "core/address_numbers.h"
@@ -39,11 +41,17 @@ Result<std::unique_ptr<BlockLog>> BlockLog::open(std::shared_ptr<const NatSettin
   for (Target& target : log->targets_) {
     if (auto ok = target.to->begin(takes_over); !ok) return std::unexpected(ok.error());
   }
+  try {
+    log->thread_ = std::jthread([at = log.get()](const std::stop_token& stop) { at->work(stop); });
+  } catch (const std::system_error& error) {
+    return std::unexpected(
+        Error{std::string("cannot start the thread that writes the log of NAT: ") + error.what()});
+  }
   return log;
 }
 
 BlockLog::~BlockLog() {
-  if (thread_.joinable()) finish(false);
+  if (thread_.joinable() && !thread_.get_stop_token().stop_requested()) finish(false);
 }
 
 std::uint64_t BlockLog::now_ms() const {
@@ -51,13 +59,14 @@ std::uint64_t BlockLog::now_ms() const {
 }
 
 void BlockLog::start() {
-  if (targets_.empty()) return;
   held_.resize(blocks_->blocks());
   look_again();
   for (Target& target : targets_)
     append_list(target, takes_over_ ? LogRecord::Kind::take_over : LogRecord::Kind::start);
   blocks_->events().open(policy_);
-  thread_ = std::jthread([this](const std::stop_token& stop) { work(stop); });
+  const std::lock_guard guard(mutex_);
+  has_begun_ = true;
+  changed_.notify_all();
 }
 
 void BlockLog::finish(bool hands_over) {
@@ -66,7 +75,7 @@ void BlockLog::finish(bool hands_over) {
   thread_.request_stop();
   if (!hands_over) return thread_.join();
   std::unique_lock guard(mutex_);
-  ended_.wait_for(guard, kPatience, [this] { return has_ended_; });
+  changed_.wait_for(guard, kPatience, [this] { return has_ended_; });
 }
 
 void BlockLog::change_forwards(std::shared_ptr<const NatSettings> settings) {
@@ -78,16 +87,20 @@ void BlockLog::change_forwards(std::shared_ptr<const NatSettings> settings) {
 // --- the log's thread
 
 void BlockLog::work(const std::stop_token& stop) {
+  std::unique_lock guard(mutex_);
+  const bool has_begun = changed_.wait(guard, stop, [this] { return has_begun_; });
   while (!stop.stop_requested()) {
+    guard.unlock();
     step(false);
-    std::unique_lock guard(mutex_);
-    ended_.wait_for(guard, stop, kPause, [] { return false; });
+    guard.lock();
+    changed_.wait_for(guard, stop, kPause, [] { return false; });
   }
-  step(true);
+  guard.unlock();
+  if (has_begun) step(true);
   for (Target& target : targets_) target.to.reset();  // the next process may have the file
-  const std::lock_guard guard(mutex_);
+  guard.lock();
   has_ended_ = true;
-  ended_.notify_all();
+  changed_.notify_all();
 }
 
 /// Takes the workers' records, and writes them to each target.

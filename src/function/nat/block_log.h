@@ -31,7 +31,7 @@ class BlockLog {
  public:
   /// Makes a log of these blocks, before any worker has taken one; nothing is recorded until
   /// `start`. `takes_over`: another process may still write the log. Errors (unreadable): the file
-  /// cannot be written.
+  /// cannot be written; or failed: no thread can be started.
   static Result<std::unique_ptr<BlockLog>> open(std::shared_ptr<const NatSettings> settings,
                                                 std::shared_ptr<PortBlocks> blocks,
                                                 std::uint64_t capture_ms, bool takes_over);
@@ -101,8 +101,9 @@ class BlockLog {
 
   std::atomic<bool> hands_over_ = false;
   std::mutex mutex_;
-  std::condition_variable_any ended_;
-  bool has_ended_ = false;                       // protected by `mutex_`, as are the next members
+  std::condition_variable_any changed_;
+  bool has_begun_ = false;  // protected by `mutex_`, as are the next members
+  bool has_ended_ = false;
   std::shared_ptr<const NatSettings> settings_;  // with the present forwards
   bool has_other_forwards_ = false;              // a list with these is not written yet
   std::jthread thread_;
