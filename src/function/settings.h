@@ -15,6 +15,7 @@
 #include "core/json_fwd.h"
 #include "core/of_family.h"
 #include "host/host_for.h"
+#include "millrace/hash.h"
 
 namespace millrace {
 
@@ -44,6 +45,8 @@ struct FunctionRun {
   bool stateless_when_full = true;  ///< false: packets that find no place are dropped
   /// Longest idle time after which a connection without an entry may still go on.
   std::uint32_t quiet_ms = 600'000;
+  /// Secret of choices that nobody outside may foresee. A replay makes it from its seed.
+  Secret secret = Secret::random();
   unsigned helpers = 0;  ///< threads that may be started besides the workers
   /// True: another function of the chain rewrites destinations.
   bool others_rewrite = false;

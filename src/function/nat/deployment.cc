@@ -77,7 +77,7 @@ class NatView final : public FunctionView {
 Result<std::unique_ptr<FunctionDeployment>> NatDeployment::create(
     std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run) {
   auto is = std::static_pointer_cast<const NatSettings>(std::move(settings));
-  auto blocks = PortBlocks::create(is->pools);
+  auto blocks = PortBlocks::create(is->pools, run.secret);
   if (!blocks) return std::unexpected(blocks.error());
   return std::unique_ptr<FunctionDeployment>(
       new NatDeployment(std::move(is), std::move(*blocks), run.workers));
