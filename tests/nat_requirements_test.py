@@ -322,6 +322,14 @@ class Requirements(Case):
         nat = self.nat('filtering = "endpoint-independent"')
         self.assertTrue(self.passes(nat, 1, make.udp(OTHER, self.open_udp(nat)), (A, 5000)))
 
+    def test_rfc6888_req8_a_port_rests_from_the_end_of_its_session(self):
+        """The only session ends 120 s after its packet, when nothing else passes, and its port then rests for 120 s."""
+        for seconds, is_free in ((150, False), (239, False), (361, True)):
+            nat = self.nat('ports = "1024-1087"\nblock_size = 64\nblocks_per_customer = 1', addresses='"198.51.100.9"')
+            self.open_udp(nat)
+            nat.send(seconds - 120 if is_free else 0.5, make.udp((ROUTER, 1), DNS))  # a replay notes ends when packets come
+            self.assertEqual(nat.one(seconds, make.udp((B, 5000), DNS)) is not None, is_free, seconds)
+
     def test_rfc6888_req11_without_a_port_nothing_else_suffers(self):
         nat = self.nat('ports = "1024-1087"\nblock_size = 64', addresses='"198.51.100.9"')
         ends = [source(packet) for packet in nat.send(0, *(make.udp((A, 5000 + n), DNS) for n in range(64)))]

@@ -43,6 +43,7 @@ class NatV4 final : public FunctionFor<KeyV4> {
   Target target(const KeyV4& key, const std::byte* state) const override;
   void write(const KeyV4& key, const std::byte* state, std::byte* image) const override;
 
+  void note_time(Tick now) { now_ = now; }
   void take_on(std::shared_ptr<const NatSettings>& settings) { settings_.swap(settings); }
   const NatCounters& counters() const { return counters_; }
 
@@ -136,6 +137,7 @@ class Nat final : public Function {
   Nat(std::shared_ptr<const NatSettings> settings, std::shared_ptr<PortBlocks> blocks)
       : v4_(std::move(settings), std::move(blocks)) {}
 
+  void note_time(Tick now) override { v4_.note_time(now); }
   FunctionFor<KeyV4>& v4() override { return v4_; }
   FunctionFor<KeyV6>& v6() override { return v6_; }
 
