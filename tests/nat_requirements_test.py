@@ -262,20 +262,25 @@ class Requirements(Case):
         self.assertIsNone(nat.one(1, make.error(ROUTER, public[0], 3, 1, outside, is_bad=True)))
         self.assertEqual(nat.dropped(), {"bad_checksum": 1})
 
-    def test_rfc5508_req3d_options_and_extensions_in_quotes(self):
-        nat = self.nat()
-        outside, inside = self.error_about(nat, public := self.open_udp(nat))
-
+    def test_rfc5508_req3b_options_in_quotes(self):
         def with_options(packet):
             head = bytes((0x46,)) + packet[1:2] + (len(packet) + 4).to_bytes(2, "big") + packet[4:10] + b"\0\0" + packet[12:20] + b"\1\1\1\0"
             return head[:10] + make.internet_checksum(head).to_bytes(2, "big") + head[12:] + packet[20:]
 
-        extensions = bytes.fromhex("20002c510008010112345678")
-        for change, rest in ((with_options, 0), (lambda packet: packet.ljust(128, b"\0") + extensions, 32 << 16)):
-            error = make.error(ROUTER, public[0], 11, 0, change(outside), rest)
-            self.assertEqual(nat.one(1, error), make.error(ROUTER, A, 11, 0, change(inside), rest))
+        self.check_quote(with_options, 0)
 
-    def test_rfc5508_req3d_the_quoted_checksum_of_layer_4_does_not_matter(self):
+    def test_rfc5508_req3d_extensions_behind_quotes(self):
+        """RFC 4884: the quote is filled up to 128 bytes, and extensions follow."""
+        extensions = bytes.fromhex("20002c510008010112345678")
+        self.check_quote(lambda packet: packet.ljust(128, b"\0") + extensions, 32 << 16)
+
+    def check_quote(self, change, rest):
+        nat = self.nat()
+        outside, inside = self.error_about(nat, public := self.open_udp(nat))
+        error = make.error(ROUTER, public[0], 11, 0, change(outside), rest)
+        self.assertEqual(nat.one(1, error), make.error(ROUTER, A, 11, 0, change(inside), rest))
+
+    def test_rfc5508_req3c_the_quoted_checksum_of_layer_4_does_not_matter(self):
         nat = self.nat()
         outside, _ = self.error_about(nat, public := self.open_udp(nat))
         self.assertIsNotNone(nat.one(1, make.error(ROUTER, public[0], 3, 1, outside[:26] + b"\x12\x34" + outside[28:])))
@@ -295,6 +300,12 @@ class Requirements(Case):
         left = nat.send(100, make.error(ROUTER, public[0], 3, 1, make.udp(public, DNS)), make.error(A, X, 3, 3, answer))
         self.assertNotIn(None, left)
         self.assertFalse(self.passes(nat, 121, make.udp(DNS, public), (A, 5000)))
+
+    def test_rfc5508_req7a_an_error_about_a_hairpin(self):
+        nat = self.nat('filtering = "endpoint-independent"')
+        public_b, public_a = (self.open_udp(nat, inside=(host, 6000)) for host in (B, A))
+        hairpin = nat.one(1, make.udp((A, 6000), public_b))
+        self.assertEqual(nat.one(2, make.error(B, public_a[0], 3, 3, hairpin)), make.error(public_b[0], A, 3, 3, make.udp((A, 6000), public_b)))
 
     # RFC 6888
 
