@@ -26,7 +26,7 @@ import packets
 from packets import ICMP, L4_CHECKSUM, SCTP, UDP, UDP_LITE, sum16
 
 REST_NS = 120 * captures.SECOND
-FRESH_NS = 8 * captures.SECOND  # a session that had a packet so short a time ago lives: the least timeout is that of an aborted one, 10 s
+FRESH_NS = 8 * captures.SECOND  # a session that sent a packet from inside so short a time ago lives: the least timeout is that of an aborted one, 10 s
 SHOWN = 10
 
 
@@ -125,7 +125,7 @@ class Judge:
     def __init__(self, link_type, customers, pool, exempt):
         self.link_type, self.customers, self.pool, self.exempt = link_type, Set(customers), Set(pool), Set(exempt)
         self.errors, self.counts, self.now = [], collections.Counter(), 0
-        self.insides = {}  # (protocol, remote end, public end): [inside end, time of its last packet]
+        self.insides = {}  # (protocol, remote end, public end): [inside end, time of its last packet from inside]
         self.publics = {}  # (protocol, remote end, inside end): the same with the public end
         self.owners = {}  # (protocol, public end): [customer, time of his last packet]
         self.addresses = {}  # customer: [public address, time]
@@ -194,25 +194,26 @@ class Judge:
             self.counts["from inside"] += 1
             if new_source[0] not in self.pool:
                 self.wrong(at, "a customer's packet leaves with a source that is not of the pool")
-            self.session(at, flow.protocol, source, new_source, (to[0], None) if is_query else to, begins)
+            self.session(at, flow.protocol, source, new_source, (to[0], None) if is_query else to, begins, True)
         if to_pool:
             self.counts["to inside"] += 1
             if new_to[0] not in self.customers:
                 self.wrong(at, "a packet to a public address leaves to no customer")
             remote = new_source if from_customer else source
-            self.session(at, flow.protocol, new_to, to, (remote[0], None) if is_query else remote, begins)
+            self.session(at, flow.protocol, new_to, to, (remote[0], None) if is_query else remote, begins, from_customer)
         if not from_customer and (source[0] != new_source[0] or (not is_query and source != new_source)):
             self.wrong(at, "the source of a packet from outside was rewritten")
         if not to_pool and (to[0] != new_to[0] or (not is_query and to != new_to)):
             self.wrong(at, "the destination of a packet to the outside was rewritten")
 
-    def session(self, at, protocol, inside, public, remote, begins):
+    def session(self, at, protocol, inside, public, remote, begins, by_inside):
         """Notes that a packet of a session has passed, after checking that the session's ends are those of its earlier packets."""
         for known, key, end in ((self.insides, (protocol, remote, public), inside), (self.publics, (protocol, remote, inside), public)):
             was = known.get(key)
             if was and was[0] != end and self.now - was[1] < FRESH_NS and not begins:
                 self.wrong(at, f"a live session of {key} had the end {was[0]}, and now has {end}")
-            known[key] = [end, self.now]
+            if by_inside or not was or was[0] != end:  # only what the inside sends keeps every session alive
+                known[key] = [end, self.now]
         owner = self.owners.setdefault((protocol, public), [inside[0], self.now])
         if owner[0] != inside[0]:
             self.counts["ports of another customer"] += 1
