@@ -14,7 +14,7 @@ REQUIREMENTS = [
         ("5c", "5 minutes by default", "only once an answer has come; without one 2 minutes"),
         ("6", "packets from inside keep it alive", "and only these, of protocols without a handshake"),
         ("8", "filtering, three kinds", ""),
-        ("9", "hairpinning", "only with `filtering = \"endpoint-independent\"`; not from an end to its own public end; no pings"),
+        ("9", "hairpinning", "only with `filtering = \"endpoint-independent\"`; not from an end to the public end from which it would send there; no pings"),
         ("9a", "from the sender's public end", ""),
         ("11", "the same behaviour at all times", ""),
         ("12", "no ICMP message ends a mapping", ""),

@@ -226,6 +226,10 @@ class Model:
             self.follow_packet(leg.session, leg.is_originator, True, data)
         return make.rewritten(data, leg.public, remote), leg
 
+    def key(self, protocol, inside, remote):
+        """Returns the key of a session's mapping."""
+        return protocol, inside, (None, remote[0], remote)[self.settings.mapping]
+
     def begun_anew(self, leg, data):
         """Returns the leg, or None after a SYN has ended its session, which was closed, for another one (RFC 9293, 3.6.1)."""
         if leg and leg.session.state == "closed" and leg.session.protocol == TCP and self.begins(data):
@@ -241,7 +245,7 @@ class Model:
         if self.sessions[inside[0]] >= self.settings.sessions:
             self.counts["over the customer's limit"] += 1
             return None
-        key = protocol, inside, (None, remote[0], remote)[self.settings.mapping]
+        key = self.key(protocol, inside, remote)
         mapping = self.mappings.get(key)
         if mapping is None:
             can, must = self.ports.outlook(protocol, inside, remote, self.now, self.from_outside)
@@ -317,7 +321,7 @@ class Model:
                 return None, None
             receiver = users[0]
             room = self.settings.sessions - self.sessions[receiver.inside[0]]
-            if receiver.inside == inside:
+            if self.mappings.get(self.key(protocol, inside, to)) is receiver:  # the answer's ends would be those of this packet
                 self.counts["hairpins to oneself dropped"] += 1
                 return None, None
             if not self.begins(data) or room < 1 + (receiver.inside[0] == inside[0]):
