@@ -27,6 +27,7 @@ from packets import ICMP, L4_CHECKSUM, SCTP, UDP, UDP_LITE, sum16
 
 REST_NS = 120 * captures.SECOND
 FRESH_NS = 8 * captures.SECOND  # a session that sent a packet from inside so short a time ago lives: the least timeout is that of an aborted one, 10 s
+TOGETHER_NS = 4 * captures.SECOND  # fragments so far apart are of two datagrams, one of which has the other's identification again
 SHOWN = 10
 
 
@@ -129,7 +130,7 @@ class Judge:
         self.publics = {}  # (protocol, remote end, inside end): the same with the public end
         self.owners = {}  # (protocol, public end): [customer, time of his last packet]
         self.addresses = {}  # customer: [public address, time]
-        self.datagrams = {}  # the addresses that a datagram's first fragment left with
+        self.datagrams = {}  # the addresses that a datagram's first fragment left with, and when
         self.early = collections.defaultdict(list)  # by datagram: later fragments that came before the first one
 
     def wrong(self, at, text):
@@ -149,7 +150,7 @@ class Judge:
         if flow and flow.family == 4:
             self.flow(at, flow, before, after)
             if part:
-                self.datagrams[part.datagram] = after[flow.l3 + 12 : flow.l3 + 20]
+                self.datagrams[part.datagram] = after[flow.l3 + 12 : flow.l3 + 20], self.now
                 for one in self.early.pop(part.datagram, ()):
                     self.later(*one)
         elif quote and quote.family == 4 and before != after:
@@ -162,14 +163,15 @@ class Judge:
             self.counts["untouched"] += 1
 
     def later(self, at, part, before, after):
-        if part.datagram not in self.datagrams:
+        first, time = self.datagrams.get(part.datagram, (None, 0))
+        if first is None or self.now - time > TOGETHER_NS:
             self.early[part.datagram].append((at, part, before, after))
             return
         addresses, place = slice(part.addresses, part.addresses + 8), part.addresses - 2
         if (number(before, place) - sum16(after[addresses]) + sum16(before[addresses]) - number(after, place)) % 65535:
             self.wrong(at, "the IP checksum of a later fragment changed by something else than the translation's difference")
         self.counts["later fragments"] += 1
-        if after[addresses] != self.datagrams[part.datagram]:
+        if after[addresses] != first:
             self.wrong(at, "a later fragment has not the addresses of the first one")
 
     def flow(self, at, flow, before, after):

@@ -30,7 +30,8 @@ class Ports:
         self.size = settings.block_size
         self.blocks_of_address = (self.last + 1 - self.first) // self.size
         self.users = collections.defaultdict(list)  # mappings of (protocol, public end)
-        # The ends of the sessions that a shared port has had since it was last free: one of them may get it again.
+        # The ends of the sessions that a shared port has had since it was last free. One of them may get it again; or, if another session to the
+        # same remote end has the port meanwhile, share a further one or be refused, although ports are free.
         self.had = collections.defaultdict(set)
         self.blocks = {}  # by (address, number)
         self.looked = None  # the millisecond of the latest look for blocks that have rested
@@ -68,7 +69,7 @@ class Ports:
         """Returns whether a port for a new mapping can be found, and whether one must be found."""
         surely, _ = self.held(inside[0], now)
         if any(self.free_ports(at, protocol) for at in surely):
-            return True, True
+            return True, not (self.shares and self.had_one(protocol, inside, remote))
         if len(surely) < self.settings.blocks:
             addresses = {at[0] for at in surely} or self.settings.addresses
             outlooks = [self.can_get_block(address, inside[0], now) for address in addresses]
@@ -106,7 +107,7 @@ class Ports:
         if at not in surely and len(surely) >= self.settings.blocks:
             raise Wrong(f"{public} is in one block too many")
         parity = port % 2
-        if parity != inside[1] % 2 and at in surely and self.free_ports(at, protocol, 1 - parity):
+        if not self.users.get((protocol, public)) and parity != inside[1] % 2 and at in surely and self.free_ports(at, protocol, 1 - parity):
             raise Wrong(f"{public} for port {inside[1]}: a port of its parity is free (RFC 4787, REQ-4)")
         if block is None:
             block = self.blocks[at] = Block(inside[0])
@@ -116,12 +117,15 @@ class Ports:
         if not self.users.get((protocol, public)):
             block.in_use[protocol, parity] += 1
 
+    def had_one(self, protocol, inside, remote):
+        return any((inside, remote) in had for (which, _), had in self.had.items() if which == protocol)
+
     def check_shared(self, protocol, public, inside, remote, surely, sessions):
         if not self.shares:
             raise Wrong(f"{public} is in use (RFC 4787, REQ-3)")
         if (protocol, remote, public) in sessions:
             raise Wrong(f"{public} already has a session to {remote}")
-        if (inside, remote) not in self.had[protocol, public] and any(self.free_ports(one, protocol) for one in surely):
+        if not self.had_one(protocol, inside, remote) and any(self.free_ports(one, protocol) for one in surely):
             raise Wrong(f"{public} is shared, although a port is free")
 
     def give_back(self, protocol, mapping, when, now):
