@@ -90,6 +90,7 @@ LineConfig CommonOptions::line_config(const Config& config) const {
 
 FunctionRun CommonOptions::function_run(const Config& config) const {
   FunctionRun run = millrace::function_run(config);
+  if (seed) run.secret = Secret::from_seed(*seed ^ 0x66756e6374696f6e);
   if (timeout_s) run.quiet_ms = std::max(milliseconds(*timeout_s), run.quiet_ms);
   return run;
 }

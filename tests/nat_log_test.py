@@ -94,7 +94,7 @@ class Log(Asked):
         self.process.communicate()
         self.process = None
 
-    def test_a_block_has_a_record_when_it_comes_and_when_it_goes(self):
+    def test_rfc6888_req14_a_block_has_a_record_when_it_comes_and_when_it_goes(self):
         before = datetime.datetime.now(datetime.timezone.utc)
         self.serve_with(self.text())
         self.get_blocks(*CLIENTS[:3])
@@ -257,7 +257,7 @@ class Log(Asked):
         self.assertIn("another millrace writes to it", tried.stderr)
         self.stop()
 
-    def test_a_replay_writes_the_time_of_the_capture(self):
+    def test_rfc6302_a_replay_writes_the_time_of_the_capture(self):
         packets = [(1_000_000_000 + n, udp_packet(f"198.51.100.{n}", 4000, A["servers"][0], 53)) for n in range(1, 4)]
         source = self.write_capture("in.pcap", packets)
         config = self.write("f.toml", self.text(workers=1))

@@ -396,7 +396,7 @@ action = "accept"
                 one.close()
 
     @unittest.skipUnless(shutil.which("turnserver") and shutil.which("turnutils_natdiscovery"), "no coturn here")
-    def test_rfc4787_as_natdiscovery_sees_it(self):
+    def test_rfc4787_req1_and_req8_as_natdiscovery_sees_it(self):
         """All nine combinations of mapping and filtering, with tables of workers' own and shared ones."""
         for mapping, filtering in itertools.product(DEPENDENCES, DEPENDENCES):
             sharing = "sharded" if (mapping == filtering) == (mapping == DEPENDENCES[0]) else "lock-free-race"

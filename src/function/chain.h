@@ -101,6 +101,9 @@ class Chain final : public Function {
   void guard_errors(Burst& burst) override {
     for (Function* const function : functions_) function->guard_errors(burst);
   }
+  void note_time(Tick now) override {
+    for (Function* const function : functions_) function->note_time(now);
+  }
   FunctionFor<KeyV4>& v4() override { return v4_; }
   FunctionFor<KeyV6>& v6() override { return v6_; }
 

@@ -303,6 +303,9 @@ class Function : public Steering {
   /// only if the function guards the host, once a burst after `serve`.
   virtual void guard_errors(Burst&) {}
   /// @}
+  /// Tells the time before connections end whose time is up, also if no packet comes: the time of
+  /// the `Event::closed` that follow.
+  virtual void note_time(Tick) {}
   virtual FunctionFor<KeyV4>& v4() = 0;
   virtual FunctionFor<KeyV6>& v6() = 0;
 

@@ -16,6 +16,7 @@
 #include "core/json_fwd.h"
 #include "core/of_family.h"
 #include "host/host_for.h"
+#include "millrace/hash.h"
 
 namespace millrace {
 
@@ -46,6 +47,8 @@ struct FunctionRun {
   bool stateless_when_full = true;  ///< false: packets that find no place are dropped
   /// Longest idle time after which a connection without an entry may still go on.
   std::uint32_t quiet_ms = 600'000;
+  /// Secret of choices that nobody outside may foresee. A replay makes it from its seed.
+  Secret secret = Secret::random();
   unsigned helpers = 0;  ///< threads that may be started besides the workers
   /// True: packets come from devices. False also where a configuration is only checked.
   bool is_live = false;

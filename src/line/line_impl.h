@@ -322,6 +322,7 @@ class LineOf final : public Line {
   /// earlier call has left nothing to do at that tick.
   void age(Tick now) {
     if (aged_ && now == aged_until_) return;
+    function_->note_time(now);
     do {
       aged_ = v4_.age(now);
       aged_ = v6_.age(now) && aged_;

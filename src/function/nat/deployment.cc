@@ -121,7 +121,7 @@ Zone same_in(const Customers& customers, const Json& offered) {
 Result<std::unique_ptr<FunctionDeployment>> NatDeployment::create(
     std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run) {
   auto is = std::static_pointer_cast<const NatSettings>(std::move(settings));
-  auto blocks = PortBlocks::create(is->pools);
+  auto blocks = PortBlocks::create(is->pools, run.secret);
   if (!blocks) return std::unexpected(blocks.error());
   std::shared_ptr<PortBlocks> shared = std::move(*blocks);
   std::unique_ptr<BlockLog> log;

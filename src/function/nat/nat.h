@@ -46,6 +46,7 @@ class NatV4 final : public FunctionFor<KeyV4> {
   Fate fate(const KeyV4& key, const Traversal<KeyV4>* traversal, const std::byte* state,
             bool is_answered) const override;
 
+  void note_time(Tick now) { now_ = now; }
   void take_on(std::shared_ptr<const NatSettings>& settings) { settings_.swap(settings); }
   /// From now on no session of a customer behind a tunnel with a greater number is resumed.
   void resume_up_to(Zone customer) { resumed_up_to_ = customer; }
@@ -150,6 +151,7 @@ class Nat final : public Function {
   Nat(std::shared_ptr<const NatSettings> settings, std::shared_ptr<PortBlocks> blocks)
       : v4_(std::move(settings), std::move(blocks)) {}
 
+  void note_time(Tick now) override { v4_.note_time(now); }
   FunctionFor<KeyV4>& v4() override { return v4_; }
   FunctionFor<KeyV6>& v6() override { return v6_; }
 

@@ -12,7 +12,7 @@ namespace millrace {
 
 // --- making
 
-PortBlocks::PortBlocks(std::span<const NatPool> pools) : hasher_(Secret::random()) {
+PortBlocks::PortBlocks(std::span<const NatPool> pools, const Secret& secret) : hasher_(secret) {
   std::uint32_t blocks = 0;
   std::size_t bytes = 0;
   for (const NatPool& is : pools) {
@@ -46,8 +46,9 @@ PortBlocks::PortBlocks(std::span<const NatPool> pools) : hasher_(Secret::random(
   tables_bytes_ = bytes;
 }
 
-Result<std::unique_ptr<PortBlocks>> PortBlocks::create(std::span<const NatPool> pools) {
-  std::unique_ptr<PortBlocks> made(new PortBlocks(pools));
+Result<std::unique_ptr<PortBlocks>> PortBlocks::create(std::span<const NatPool> pools,
+                                                       Secret secret) {
+  std::unique_ptr<PortBlocks> made(new PortBlocks(pools, secret));
   if (made->tables_bytes_ == 0) return made;
   // Only what blocks in use need is ever touched; huge pages would take 2 MiB for each block.
   void* const tables = ::mmap(nullptr, made->tables_bytes_, PROT_READ | PROT_WRITE,

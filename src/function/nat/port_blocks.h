@@ -95,7 +95,8 @@ class PortBlocks {
   static constexpr std::size_t kMostBlocks = std::size_t{1} << 22;
 
   /// The pools have at most `kMostBlocks` blocks. Error (failed): no address space.
-  static Result<std::unique_ptr<PortBlocks>> create(std::span<const NatPool> pools);
+  static Result<std::unique_ptr<PortBlocks>> create(std::span<const NatPool> pools,
+                                                    Secret secret = Secret::random());
   ~PortBlocks();
   PortBlocks(const PortBlocks&) = delete;
   PortBlocks& operator=(const PortBlocks&) = delete;
@@ -221,7 +222,7 @@ class PortBlocks {
     std::uint32_t address;  // number in the pool
   };
 
-  explicit PortBlocks(std::span<const NatPool> pools);
+  PortBlocks(std::span<const NatPool> pools, const Secret& secret);
 
   std::optional<Place> place_of(const AddressV4& address) const;
   AddressV4 address_of(const Pool& pool, std::uint32_t address) const;

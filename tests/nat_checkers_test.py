@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+"""Tests the judges of NAT: check_nat.py must find every kind of damage to a right translation, the model (nat_model.py) every wrong choice of a NAT;
+and docs/nat-rfcs.md must be what cmake/nat_rfcs.py makes.
+
+    nat_checkers_test.py [TEST...]
+"""
+
+import os
+import sys
+import tempfile
+import unittest
+
+import captures
+import check_nat
+import nat_packets as make
+from nat_model import SECOND, Model, Settings
+from nat_ports import Wrong
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cmake"))
+import nat_rfcs  # noqa: E402
+
+A, B, X, Y = bytes((10, 0, 0, 1)), bytes((10, 0, 0, 2)), bytes((9, 9, 9, 1)), bytes((9, 9, 9, 2))
+P, Q = bytes((198, 51, 100, 1)), bytes((198, 51, 100, 2))
+DNS = (X, 53)
+
+
+def changed(packet, at, value):
+    return packet[:at] + value + packet[at + len(value) :]
+
+
+def translations():
+    """Returns (seconds, packet, what leaves for it) of a right NAT."""
+    out, back = make.udp((A, 5000), DNS, b"question"), make.udp(DNS, (P, 2000), b"answer")
+    sent = make.rewritten(out, (P, 2000), DNS)
+    pieces = make.fragments(make.udp((A, 5001), DNS, bytes(range(100)), 7), (48,))
+    ping, data = make.query(A, X, 8, 5, b"ping"), make.sctp((A, 7), (X, 8), 9, make.DATA, bytes(16))
+    error = make.error(Y, P, 3, 1, sent)
+    return [
+        (0, out, sent), (1, back, make.rewritten(back, DNS, (A, 5000))),
+        (2, make.tcp((A, 6000), (X, 80), make.SYN), make.tcp((P, 2001), (X, 80), make.SYN)),
+        (3, ping, make.query(P, X, 8, 2002, b"ping")), (4, data, make.rewritten(data, (P, 2003), (X, 8))),
+        (5, error, make.error(Y, A, 3, 1, out)),
+        (6, pieces[0], make.rewritten(pieces[0], (P, 2004), DNS)), (7, pieces[1], make.rewritten(pieces[1], (P, 0), (X, 0))),
+        (8, make.udp((Y, 1), (P, 2009)), None), (9, make.udp((Y, 1), DNS), make.udp((Y, 1), DNS)),
+        (400, make.udp((B, 1), DNS), make.udp((Q, 2000), DNS)), (401, make.udp((A, 5000), DNS), make.udp((P, 2000), DNS)),
+    ]
+
+
+class Checker(unittest.TestCase):
+    def judged(self, all_of_them):
+        with tempfile.TemporaryDirectory() as folder:
+            one, other = os.path.join(folder, "in"), os.path.join(folder, "out")
+            captures.write(one, captures.RAW, [(int(t * SECOND), len(packet), packet) for t, packet, _ in all_of_them])
+            captures.write(other, captures.RAW, [(int(t * SECOND), len(left), left) for t, _, left in all_of_them if left])
+            return check_nat.check(one, other, ["10.0.0.0/8"], ["198.51.100.0/24"])
+
+    def test_right(self):
+        judge = self.judged(translations())
+        self.assertEqual(judge.errors, [])
+        self.assertEqual((judge.counts["from inside"], judge.counts["to inside"], judge.counts["errors"], judge.counts["dropped"]), (7, 1, 1, 1))
+
+    def test_every_byte_matters(self):
+        right = translations()
+        for number, (time, packet, left) in enumerate(right):
+            for at in range(len(left or b"")):
+                damaged = [*right]
+                damaged[number] = time, packet, changed(left, at, bytes((left[at] ^ 0x01,)))
+                self.assertNotEqual(self.judged(damaged).errors, [], (number, at))
+
+    def test_wrong_ends(self):
+        right = translations()
+        more = {
+            "another public end in a live session": [(10, right[0][1], make.rewritten(right[0][1], (P, 2010), DNS)),
+                                                     (11, right[0][1], make.rewritten(right[0][1], (P, 2012), DNS))],
+            "another address of a customer": [(402, make.udp((A, 5009), DNS), make.udp((Q, 2020), DNS))],
+            "a port of another customer": [(402, make.udp((B, 9), DNS), make.udp((P, 2000), DNS))],
+            "another inside end": [(402, right[1][1], make.rewritten(right[1][1], DNS, (B, 5000)))],
+            "a customer's packet unchanged": [(402, right[0][1], right[0][1])],
+            "a packet to the pool unchanged": [(402, right[1][1], right[1][1])],
+            "another remote end": [(402, right[0][1], make.rewritten(right[0][1], (P, 2000), (Y, 53)))],
+            "a packet from nowhere": [(402, make.udp((Y, 1), DNS), make.udp((Y, 2), DNS))],
+            "an error to another inside": [(402, right[5][1], make.requoted(right[5][1], Y, B, (B, 5000), DNS))],
+        }
+        for what, wrong in more.items():
+            with self.subTest(what):
+                self.assertNotEqual(self.judged(right + wrong).errors, [])
+
+
+class ModelOfNat(unittest.TestCase):
+    """The model is told what a NAT does, step by step: (seconds, packet, what leaves)."""
+
+    def play(self, steps, mapping=0, filtering=2):
+        model = Model(Settings(mapping, filtering, [P, Q], (1024, 1151), 64, 1, 100))
+        for seconds, packet, left in steps:
+            model.at(int(seconds * SECOND))
+            model.judge(packet, left)
+        model.at(10**13)
+
+    def test_wrong_choices(self):
+        def opened(host, port, public, remote=DNS):
+            packet = make.udp((host, port), remote)
+            return packet, make.rewritten(packet, public, remote)
+
+        answer = make.udp(DNS, (P, 1024))
+        taken = make.rewritten(answer, DNS, (A, 5000))
+        first = (0, *opened(A, 5000, (P, 1024)))
+        self.play([first, (1, answer, taken), (2, *opened(B, 5000, (P, 1088))), (3, *opened(A, 5001, (P, 1025)))])
+        wrong = {
+            "a dropped answer": [first, (1, answer, None)],
+            "an answer after the timeout": [first, (121, answer, taken)],
+            "an answer that is kept alive from outside": [first, (1, answer, taken), (200, answer, taken), (301, answer, taken)],
+            "a stranger": [first, (1, make.udp((Y, 53), (P, 1024)), make.udp((Y, 53), (A, 5000)))],
+            "another mapping": [first, (1, *opened(A, 5000, (P, 1026), (Y, 53)))],
+            "a port in use": [first, (1, *opened(A, 5002, (P, 1024)))],
+            "another customer's block": [first, (1, *opened(B, 5000, (P, 1030)))],
+            "a block that rests": [first, (200, *opened(B, 5000, (P, 1030)))],
+            "another address": [first, (1, *opened(A, 5002, (Q, 1024)))],
+            "another parity": [first, (1, *opened(A, 5002, (P, 1025)))],
+            "a port that is not the pool's": [(0, *opened(A, 5000, (P, 1200)))],
+            "a refusal without need": [(0, opened(A, 5000, (P, 1024))[0], None)],
+            "TCP without a SYN": [(0, make.tcp((A, 1), DNS, make.ACK), make.tcp((P, 1025), DNS, make.ACK))],
+            "a wrong checksum": [(0, first[1], changed(first[2], 26, b"\x12\x34"))],
+        }
+        for what, steps in wrong.items():
+            with self.subTest(what), self.assertRaises(Wrong):
+                self.play(steps)
+
+
+class Page(unittest.TestCase):
+    def test_names(self):
+        for name, expected in (
+            ("Rfc4787Req4ParityIsKept", [("4787", "4")]), ("Rfc6888Req8APortRests", [("6888", "8")]), ("Rfc4787Req9aFromThePublicEnd", [("4787", "9a")]),
+            ("test_rfc4787_req9a_and_rfc5382_req8_hairpins", [("4787", "9a"), ("5382", "8")]), ("test_rfc4787_req1_and_req8_both", [("4787", "1"), ("4787", "8")]),
+            ("test_rfc7857_sec2_1_closing", [("7857", "2.1")]), ("test_rfc7857_sec5_and_sec6_x", [("7857", "5"), ("7857", "6")]),
+            ("test_rfc6888_req5_16001_sessions", [("6888", "5")]),
+        ):
+            self.assertEqual(nat_rfcs.requirements_of(name), expected, name)
+
+    def test_page(self):
+        text, wrong = nat_rfcs.page(nat_rfcs.tests())
+        self.assertEqual(wrong, [])
+        with open(nat_rfcs.PAGE, encoding="utf-8") as file:
+            self.assertEqual(file.read(), text, "docs/nat-rfcs.md is out of date: run cmake/nat_rfcs.py")
+
+    def test_a_requirement_without_a_test_or_with_an_unknown_name(self):
+        found = nat_rfcs.tests()
+        del found["4787", "2"]
+        found["4787", "99"] = [("Rfc4787Req99Nothing", "x_test.cc")]
+        self.assertEqual(len(nat_rfcs.page(found)[1]), 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,408 @@
+"""A model of a NAT for nat_model_test.py, written from RFC 4787 (UDP), 5382 (TCP), 5508 (ICMP), 6888 and 7857, and from docs/nat.md and
+docs/configuration.md: not from millrace's code. It is told the configuration and each packet, and says what must leave.
+
+Where the RFCs leave a choice (which address, which port), the model learns the choice from the packet that leaves, checks that it was
+allowed, and holds the NAT to it. An end of a session has two right moments: its deadline, and the NAT's next look at it. The test sends
+no packet between them.
+"""
+
+import collections
+import heapq
+from typing import NamedTuple
+
+import nat_packets as make
+from nat_ports import Ports, Wrong
+from packets import ICMP, SCTP, TCP, UDP, UDP_LITE
+
+SECOND = 1_000_000_000
+INDEPENDENT, ADDRESS, ADDRESS_AND_PORT = range(3)
+DEPENDENCES = ("endpoint-independent", "address-dependent", "address-and-port-dependent")
+
+# Seconds without activity after which a session ends: RFC 4787, REQ-5; RFC 5382, REQ-5; RFC 5508, REQ-2; docs/configuration.md.
+TIMEOUT_S = {
+    (UDP, "new"): 120, (UDP, "replied"): 300,
+    (UDP_LITE, "new"): 120, (UDP_LITE, "replied"): 300,
+    (ICMP, "new"): 60, (ICMP, "replied"): 60,
+    (TCP, "new"): 240, (TCP, "answered"): 240, (TCP, "established"): 7440, (TCP, "closing"): 240, (TCP, "closed"): 240,
+    (SCTP, "new"): 60, (SCTP, "established"): 210, (SCTP, "closed"): 10,
+}
+# Protocols without a handshake, of which only packets from inside are activity (RFC 4787, REQ-6).
+INSIDE_ONLY = {UDP, UDP_LITE, ICMP}
+
+
+class Settings(NamedTuple):
+    mapping: int
+    filtering: int
+    addresses: list
+    ports: tuple  # the first and the last one
+    block_size: int
+    blocks: int  # that a customer may have
+    sessions: int  # that a customer may have
+    inside: int = 10  # the first byte of customers' addresses
+    exempt: int = 203  # the first byte of exempt destinations
+
+    def text(self):
+        addresses = ", ".join('"' + ".".join(map(str, a)) + '"' for a in self.addresses)
+        return f"""function = "nat"
+[table]
+capacity = 30000
+[[nat.pool]]
+name = "homes"
+addresses = [{addresses}]
+ports = "{self.ports[0]}-{self.ports[1]}"
+mapping = "{DEPENDENCES[self.mapping]}"
+filtering = "{DEPENDENCES[self.filtering]}"
+block_size = {self.block_size}
+blocks_per_customer = {self.blocks}
+sessions_per_customer = {self.sessions}
+[[nat.rule]]
+source = "{self.inside}.0.0.0/8"
+pool = "homes"
+exempt = "{self.exempt}.0.0.0/8"
+"""
+
+
+class Session:
+    """A session. It has a leg, or two if both of its ends are customers' (a hairpin)."""
+
+    __slots__ = ("protocol", "state", "last", "deadline", "legs", "fins")
+
+    def __init__(self, protocol, now):
+        self.protocol, self.state, self.last, self.legs, self.fins = protocol, "new", now, [], set()
+        self.deadline = now + TIMEOUT_S[protocol, "new"] * SECOND
+
+
+class Leg(NamedTuple):
+    session: Session
+    inside: tuple  # an end
+    remote: tuple
+    mapping: "Mapping"
+    is_originator: bool  # the inside has begun the session
+
+    @property
+    def public(self):
+        return self.mapping.public
+
+    @property
+    def other(self):
+        return next((leg for leg in self.session.legs if leg is not self), None)
+
+
+class Mapping:
+    __slots__ = ("key", "inside", "public", "legs")
+
+    def __init__(self, key, inside, public):
+        self.key, self.inside, self.public, self.legs = key, inside, public, 0
+
+
+class Model:
+    def __init__(self, settings):
+        self.settings = settings
+        self.pool = set(settings.addresses)
+        self.shares = settings.mapping == settings.filtering == ADDRESS_AND_PORT
+        self.ports = Ports(settings, self.shares)
+        self.from_inside, self.from_outside, self.mappings = {}, {}, {}
+        self.sessions = collections.Counter()  # of a customer
+        self.remotes = collections.Counter()  # sessions of a mapping to a remote address
+        self.deadlines, self.number, self.now = [], 0, 0
+        self.datagrams, self.waiting = {}, collections.defaultdict(list)
+        self.counts = collections.Counter()
+
+    # Time
+
+    def at(self, now):
+        if now - self.now > SECOND // 4:
+            self.forget_datagrams()
+        self.now = now
+        while self.deadlines and self.deadlines[0][0] <= now:
+            session = heapq.heappop(self.deadlines)[2]
+            if session.deadline > now:
+                self.push(session)
+            elif session.legs:
+                self.counts["timeouts"] += 1
+                self.end(session, session.deadline)
+
+    def push(self, session):
+        self.number += 1  # keeps equal deadlines apart
+        heapq.heappush(self.deadlines, (session.deadline, self.number, session))
+
+    def end(self, session, when):
+        for leg in session.legs:
+            del self.from_inside[session.protocol, leg.inside, leg.remote]
+            del self.from_outside[session.protocol, leg.remote, leg.public]
+            self.sessions[leg.inside[0]] -= 1
+            self.remotes[leg.mapping, leg.remote[0]] -= 1
+            leg.mapping.legs -= 1
+            if leg.mapping.legs == 0:
+                del self.mappings[leg.mapping.key]
+                self.ports.give_back(session.protocol, leg.mapping, when, self.now)
+        session.legs = []
+
+    # Packets
+
+    def judge(self, data, left):
+        """Checks what left for this packet: a packet, or None. Raises Wrong."""
+        fragment = int.from_bytes(data[6:8], "big") & 0x3FFF
+        if fragment:
+            key = data[4:6] + data[9:10] + data[12:20]
+            if fragment & 0x1FFF:
+                if key not in self.datagrams:
+                    self.waiting[key].append((data, left))
+                    return
+                self.check_later(data, left, self.datagrams[key])
+                return
+        expected, leg = self.expected(data, left)
+        if left != expected:
+            state = leg and (leg.session.state, (self.now - leg.session.last) / SECOND, leg.is_originator)
+            raise Wrong(f"expected {self.shown(expected)} {state}")
+        self.counts["passed" if left else "dropped"] += 1
+        if fragment:
+            self.datagrams[key] = leg and (leg, expected[12:16], expected[16:20])
+            for later in self.waiting.pop(key, ()):
+                self.check_later(*later, self.datagrams[key])
+
+    def check_later(self, data, left, first):
+        if first is None:
+            expected = None
+        else:
+            leg, source, to = first
+            expected = make.rewritten(data, (source, 0), (to, 0))
+            self.touch(leg.session, by_inside=data[12:16] == leg.inside[0] or leg.other is not None)
+        if left != expected:
+            raise Wrong(f"of a later fragment expected {self.shown(expected)}")
+        self.counts["later fragments"] += 1
+
+    def forget_datagrams(self):
+        for later in self.waiting.values():
+            for _, left in later:
+                if left is not None:
+                    raise Wrong("a fragment left without the first one of its datagram")
+        self.datagrams.clear()
+        self.waiting.clear()
+
+    @staticmethod
+    def shown(packet):
+        return "nothing" if packet is None else packet.hex()
+
+    def expected(self, data, left):
+        """Returns what must leave, and the session's leg if there is one."""
+        protocol, source, to = data[9], data[12:16], data[16:20]
+        from_customer, to_pool = source[0] == self.settings.inside, to in self.pool
+        if protocol == ICMP and data[20] in make.ERRORS:
+            return self.expected_error(data, from_customer, to_pool, left), None
+        if protocol == ICMP:
+            identifier = int.from_bytes(data[24:26], "big")
+            ports = (identifier, None) if from_customer else (None, identifier)
+        else:
+            ports = int.from_bytes(data[20:22], "big"), int.from_bytes(data[22:24], "big")
+        ends = (source, ports[0]), (to, ports[1])
+        if from_customer and to_pool:
+            return self.hairpin(data, protocol, *ends, left)
+        if from_customer and to[0] != self.settings.exempt:
+            return self.to_outside(data, protocol, *ends, left)
+        if to_pool:
+            return self.to_inside(data, protocol, *ends)
+        self.counts["untouched"] += 1
+        return data, None
+
+    @staticmethod
+    def begins(data):
+        """True if the packet may begin a session: RFC 5382, REQ-1 and docs/nat.md."""
+        if data[9] == TCP:
+            return data[33] & (make.FIN | make.SYN | make.RST | make.ACK) == make.SYN
+        if data[9] == SCTP:
+            return data[32] == make.INIT
+        return True
+
+    def to_outside(self, data, protocol, inside, remote, left):
+        leg = self.begun_anew(self.from_inside.get((protocol, inside, remote)), data)
+        if leg is None:
+            leg = self.open(data, protocol, inside, remote, left)
+            if leg is None:
+                return None, None
+            self.counts["sessions from inside"] += 1
+            self.push(leg.session)
+        else:
+            self.follow_packet(leg.session, leg.is_originator, True, data)
+        return make.rewritten(data, leg.public, remote), leg
+
+    def key(self, protocol, inside, remote):
+        """Returns the key of a session's mapping."""
+        return protocol, inside, (None, remote[0], remote)[self.settings.mapping]
+
+    def begun_anew(self, leg, data):
+        """Returns the leg, or None after a SYN has ended its session, which was closed, for another one (RFC 9293, 3.6.1)."""
+        if leg and leg.session.state == "closed" and leg.session.protocol == TCP and self.begins(data):
+            self.end(leg.session, self.now)
+            return None
+        return leg
+
+    def open(self, data, protocol, inside, remote, left):
+        """Begins a session of the inside; returns its leg, or None if it may not begin."""
+        if not self.begins(data):
+            self.counts["without a beginning"] += 1
+            return None
+        if self.sessions[inside[0]] >= self.settings.sessions:
+            self.counts["over the customer's limit"] += 1
+            return None
+        key = self.key(protocol, inside, remote)
+        mapping = self.mappings.get(key)
+        if mapping is None:
+            can, must = self.ports.outlook(protocol, inside, remote, self.now, self.from_outside)
+            if left is None:
+                if must:
+                    raise Wrong("dropped, although a port is free")
+                self.counts["without a port"] += 1
+                return None
+            if not can:
+                raise Wrong("no port is free")
+            at = 24 if protocol == ICMP else 20
+            public = left[12:16], int.from_bytes(left[at : at + 2], "big")
+            self.ports.take(protocol, inside, remote, public, self.now, self.from_outside)
+            mapping = self.mappings[key] = Mapping(key, inside, public)
+            self.ports.users[protocol, public].append(mapping)
+        return self.added(Session(protocol, self.now), inside, remote, mapping, True)
+
+    def added(self, session, inside, remote, mapping, is_originator):
+        leg = Leg(session, inside, remote, mapping, is_originator)
+        if (session.protocol, inside, remote) in self.from_inside or (session.protocol, remote, mapping.public) in self.from_outside:
+            raise Wrong(f"two sessions of {inside} and {remote}")
+        session.legs.append(leg)
+        self.from_inside[session.protocol, inside, remote] = leg
+        self.from_outside[session.protocol, remote, mapping.public] = leg
+        self.sessions[inside[0]] += 1
+        self.remotes[mapping, remote[0]] += 1
+        mapping.legs += 1
+        return leg
+
+    def to_inside(self, data, protocol, remote, public):
+        leg = self.begun_anew(self.from_outside.get((protocol, remote, public)), data)
+        if leg is None:
+            mapping = self.admitting(protocol, remote, public, data)
+            if mapping is None:
+                return None, None
+            self.counts["sessions from outside"] += 1
+            leg = self.added(Session(protocol, self.now), mapping.inside, remote, mapping, False)
+            self.push(leg.session)
+        else:
+            self.follow_packet(leg.session, not leg.is_originator, False, data)
+        return make.rewritten(data, remote, leg.inside), leg
+
+    def admitting(self, protocol, remote, public, data):
+        """Returns the mapping for which a packet of no session passes from outside (RFC 4787, REQ-8), or None."""
+        users = self.ports.users.get((protocol, public))
+        if not users:
+            self.counts["to no mapping"] += 1
+            return None
+        mapping = users[0]
+        if self.settings.filtering == ADDRESS_AND_PORT or (
+            self.settings.filtering == ADDRESS and not self.remotes[mapping, remote[0]]
+        ):
+            self.counts["filtered"] += 1
+            return None
+        if not self.begins(data):
+            self.counts["without a beginning"] += 1
+            return None
+        if self.sessions[mapping.inside[0]] >= self.settings.sessions:
+            self.counts["over the customer's limit"] += 1
+            return None
+        if (protocol, mapping.inside, remote) in self.from_inside:
+            self.counts["collisions"] += 1  # the inside already speaks with that end, from another public end
+            return None
+        return mapping
+
+    def hairpin(self, data, protocol, inside, to, left):
+        """RFC 4787, REQ-9: the receiver sees the sender's public end. docs/nat.md: with endpoint-independent filtering, and no pings."""
+        leg = self.from_inside.get((protocol, inside, to))
+        if leg is None:
+            users = self.ports.users.get((protocol, to))
+            if not users or self.settings.filtering != INDEPENDENT or protocol == ICMP:
+                self.counts["hairpins dropped"] += 1
+                return None, None
+            receiver = users[0]
+            room = self.settings.sessions - self.sessions[receiver.inside[0]]
+            if self.mappings.get(self.key(protocol, inside, to)) is receiver:  # the answer's ends would be those of this packet
+                self.counts["hairpins to oneself dropped"] += 1
+                return None, None
+            if not self.begins(data) or room < 1 + (receiver.inside[0] == inside[0]):
+                return None, None
+            leg = self.open(data, protocol, inside, to, left)
+            if leg is None:
+                return None, None
+            self.added(leg.session, receiver.inside, leg.public, receiver, False)
+            self.push(leg.session)
+            self.counts["hairpins"] += 1
+        else:
+            self.follow_packet(leg.session, leg.is_originator, True, data)
+        return make.rewritten(data, leg.public, leg.other.inside), leg
+
+    # States
+
+    def touch(self, session, by_inside):
+        if by_inside or session.protocol not in INSIDE_ONLY:
+            session.last = self.now
+        self.set_deadline(session)
+
+    def set_deadline(self, session):
+        deadline = session.last + TIMEOUT_S[session.protocol, session.state] * SECOND
+        if deadline < session.deadline:
+            session.deadline = deadline
+            self.push(session)
+        session.deadline = deadline
+
+    def follow_packet(self, session, by_originator, by_inside, data):
+        protocol, state = session.protocol, session.state
+        if protocol == TCP:
+            state = self.tcp_state(session, by_originator, data[33])
+        elif protocol == SCTP:
+            if data[32] == make.ABORT:
+                state = "closed"
+            elif data[32] == make.COOKIE_ACK and not by_originator and state == "new":
+                state = "established"
+        elif not by_originator:
+            state = "replied"
+        session.state = state
+        self.touch(session, by_inside)
+
+    @staticmethod
+    def tcp_state(session, by_originator, flags):
+        state = session.state
+        if flags & make.RST:
+            return "closed"
+        if flags & make.SYN:
+            return "answered" if flags & make.ACK and not by_originator and state == "new" else state
+        if flags & make.FIN:
+            session.fins.add(by_originator)
+            return "closing"
+        if state == "answered" and by_originator:
+            return "established"
+        return "closed" if len(session.fins) == 2 else state
+
+    # ICMP errors: RFC 5508, REQ-3 to 6. They change no session.
+
+    def expected_error(self, data, from_customer, to_pool, left):
+        quote = data[28:]
+        protocol, source, to = quote[9], quote[12:16], quote[16:20]
+        if protocol == ICMP:
+            identifier = int.from_bytes(quote[24:26], "big")
+            ends = ((source, identifier), (to, None)) if to_pool else ((source, None), (to, identifier))
+        else:
+            ends = (source, int.from_bytes(quote[20:22], "big")), (to, int.from_bytes(quote[22:24], "big"))
+        if to_pool and not from_customer:
+            leg = self.from_outside.get((protocol, ends[1], ends[0])) if source == data[16:20] else None
+            if leg is None and left == data:
+                self.counts["errors about nothing (a replay has no host to drop them)"] += 1
+                return data
+            if leg is None or make.internet_checksum(data[20:]) != 0:
+                self.counts["errors dropped"] += 1
+                return None
+            self.counts["errors to the inside"] += 1
+            return make.requoted(data, data[12:16], leg.inside[0], leg.inside, leg.remote)
+        leg = self.from_inside.get((protocol, ends[1], ends[0])) if source == data[16:20] and not to_pool else None
+        if leg is None:
+            return None if to_pool else data  # docs/nat.md: errors of customers about no session pass untranslated
+        if make.internet_checksum(data[20:]) != 0:
+            self.counts["errors dropped"] += 1
+            return None
+        self.counts["errors to the outside"] += 1
+        return make.requoted(data, leg.public[0], data[16:20], leg.remote, leg.public)
