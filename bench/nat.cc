@@ -213,14 +213,20 @@ Result<void> Trial::establish(Samples& samples) {
   return {};
 }
 
-/// Passes established packets: untimed with a look at checksums, then as fast as the line receives.
+/// Passes established packets, untimed first: a round in which checksums are checked; and another
+/// one some seconds later, by which each session becomes a stream (conntrack/state.h). Then as fast
+/// as the line receives them.
 Result<void> Trial::pass(Samples& samples) {
   constexpr std::uint64_t kLeast = 4'000'000;
+  constexpr std::uint32_t kUntilStream = 3000;  // ms
   const std::uint64_t round = both_ways_.size();
   const std::uint64_t packets = (kLeast + round - 1) / round * round;
-  const auto checked =
-      timed({.plan = both_ways_, .packets = round, .checks_checksums = true}, "first round");
-  if (!checked) return std::unexpected(checked.error());
+  for (const bool is_first : {true, false}) {
+    const auto done = timed({.plan = both_ways_, .packets = round, .checks_checksums = is_first},
+                            "preliminary phase");
+    if (!done) return std::unexpected(done.error());
+    port_.skip_ms(kUntilStream);
+  }
   const auto ns = timed({.plan = both_ways_, .packets = packets}, "unpaced");
   if (!ns) return std::unexpected(ns.error());
   samples.unpaced.push_back(1000 * static_cast<double>(packets) / *ns);

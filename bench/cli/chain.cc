@@ -49,7 +49,7 @@ Result<bench::Functions> functions_in(const std::string& chain) {
 }
 
 Json to_json(const ChainResult& r) {
-  Json line{{"functions", r.functions},
+  Json line{{"functions", joined(r.functions)},
             {"classified", r.is_once ? "once" : "each"},
             {"traffic", to_string(r.traffic)},
             {"conversations", r.begun}};
