@@ -49,7 +49,7 @@ pool = "pool"
 std::string balance_keys() {
   std::string text;
   for (const char* const protocol : {"tcp", "udp"}) {
-    for (const unsigned port : {22, 25, 53, 80, 110, 123, 443, 993, 3389, 8080}) {
+    for (const unsigned port : {22U, 25U, 53U, 80U, 110U, 123U, 443U, 993U, 3389U, 8080U}) {
       text += fmt::format("[[service]]\naddress = \"198.19.0.1\"\nport = {}\nprotocol = \"{}\"\n",
                           port, protocol) +
               "backends = [";

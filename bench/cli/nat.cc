@@ -64,12 +64,12 @@ std::vector<NatCase> varied(const NatCommand& of) {
   };
   for (const NatCase& usual : combined(of)) {
     add(usual);
-    for (const std::uint64_t connections : {1'000, 10'000, 100'000, 1'000'000, 16'000'000}) {
+    for (const std::uint64_t connections : {1'000U, 10'000U, 100'000U, 1'000'000U, 16'000'000U}) {
       NatCase one = usual;
       one.connections = connections;
       add(one);
     }
-    for (const std::uint64_t users : {256, 1024, 4096, 16'384, 65'536, 262'144}) {
+    for (const std::uint64_t users : {256U, 1024U, 4096U, 16'384U, 65'536U, 262'144U}) {
       NatCase one = usual;
       one.users = users;
       add(one);
