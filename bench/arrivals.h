@@ -43,6 +43,21 @@ class ArrivalQueue {
     return ns;
   }
 
+  /// Takes the first `count` waiting packets out, if their times are not wanted; so many must wait.
+  void skip(unsigned count) {
+    waiting_ -= count;
+    while (count > 0) {
+      Run& run = runs_[first_];
+      const auto now = static_cast<unsigned>(std::min<std::uint64_t>(count, run.left));
+      run.next += now;
+      run.left -= now;
+      count -= now;
+      if (run.left != 0) return;
+      first_ = (first_ + 1) % runs_.size();
+      --count_;
+    }
+  }
+
   std::uint64_t offered() const { return offered_; }
   std::uint64_t arrived() const { return arrived_; }
   std::uint64_t lost() const { return lost_; }

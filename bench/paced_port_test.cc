@@ -27,6 +27,22 @@ TEST(ArrivalQueue, HoldsWhatHasArrivedByThen) {
   EXPECT_EQ(queue.lost(), 0U);
 }
 
+TEST(ArrivalQueue, SkipsSeveralAtOnce) {
+  ArrivalQueue all(100, 1, 4);
+  ArrivalQueue each(100, 1, 4);
+  // After 0 to 9 ns: packets 0 to 3 wait, 4 to 9 are lost; then the room of two goes to 10 and 11.
+  for (const double ns : {9.0, 11.0, 30.0}) {
+    all.arrive(ns);
+    each.arrive(ns);
+    ASSERT_GE(all.waiting(), 3U);
+    all.skip(3);
+    for (int n = 0; n < 3; ++n) each.take();
+    EXPECT_EQ(all.waiting(), each.waiting());
+    EXPECT_EQ(all.lost(), each.lost());
+  }
+  EXPECT_EQ(all.take(), each.take());
+}
+
 TEST(ArrivalQueue, TimeThatGoesBackTakesNothingBack) {
   ArrivalQueue queue(10, 100, 64);
   queue.arrive(500);

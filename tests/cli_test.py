@@ -16,6 +16,7 @@ import sys
 import unittest
 
 from cli_bench import BenchCli  # noqa: F401  unittest runs the imported tests, too
+from cli_bench_functions import BenchFunctionsCli  # noqa: F401
 from cli_bench_tables import BenchTablesCli  # noqa: F401
 from cli_captures import Clocks, Interfaces, Streams  # noqa: F401
 from cli_case import DONE, FAILED, MILLRACE, NOBODY, ROOT, UNREADABLE, USAGE, Case

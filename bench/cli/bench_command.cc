@@ -120,8 +120,10 @@ void add_bench(CLI::App& app, Run& run) {
   command->footer("\nExample: millrace bench path --quick");
   add_bench_advise(*command, run);
   add_bench_ageing(*command, run);
+  add_bench_chain(*command, run);
   add_bench_level(*command, run);
   add_bench_lines(*command, run);
+  add_bench_nat(*command, run);
   add_bench_overload(*command, run);
   add_bench_path(*command, run);
   add_bench_rate(*command, run);

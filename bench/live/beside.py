@@ -14,6 +14,7 @@ ethtool, iperf3, tcpreplay; `memif` needs 3400 huge pages.
 """
 
 import argparse
+import itertools
 import json
 import os
 import struct
@@ -31,20 +32,21 @@ from cli_case import MILLRACE
 PROGRAMS = os.path.join(os.path.dirname(os.path.dirname(MILLRACE)), "bench", "live")
 
 
-def frame(number, source, destination, to, port):
-    """Returns a UDP frame of 60 bytes, of connection `number`."""
-    client = struct.pack(">I", 0x64400000 + number)
+def frame(sender, source, destination, to, port):
+    """Returns a UDP frame of 60 bytes; `sender` is a number of an address, and a port."""
+    client = struct.pack(">I", sender[0])
     header = struct.pack(">BBHHHBBH4s4s", 0x45, 0, 46, 0, 0, 64, 17, 0, client, bytes(map(int, to.split("."))))
     words = sum(struct.unpack(">10H", header))
     words = (words & 0xFFFF) + (words >> 16)
     check = 0xFFFF - ((words & 0xFFFF) + (words >> 16))
     header = header[:10] + struct.pack(">H", check) + header[12:]
     macs = bytes.fromhex((destination + source).replace(":", ""))
-    return macs + b"\x08\x00" + header + struct.pack(">HHHH", 4000, port, 26, 0) + bytes(18)
+    return macs + b"\x08\x00" + header + struct.pack(">HHHH", sender[1], port, 26, 0) + bytes(18)
 
 
-def capture(path, connections, destination, port=80):
-    frames = (frame(n, "02:00:00:00:00:01", destination, SERVICE, port) for n in range(connections))
+def capture(path, senders, destination, to=SERVICE, ports=itertools.repeat(80)):
+    """Writes a frame of each sender."""
+    frames = (frame(sender, "02:00:00:00:00:01", destination, to, port) for sender, port in zip(senders, ports))
     write(path, 1, ((n * 1000, len(data), data) for n, data in enumerate(frames)))
 
 
@@ -53,7 +55,7 @@ def packets(options, folder):
     path = os.path.join(folder, "frames.pcap")
     with network.network.middle:
         outside = mac("outside")
-    capture(path, 1000, outside)
+    capture(path, clients(1000), outside)
 
     def one(contender):
         with contender():
@@ -122,7 +124,7 @@ def latency(options, folder):
 
 def memif(options, folder):
     path = os.path.join(folder, "frames.pcap")
-    capture(path, 1 << 20, "02:00:00:00:00:02")
+    capture(path, clients(1 << 20), "02:00:00:00:00:02")
     sockets, configuration = place.memif_configuration(folder)
     servers, clients = place.memif_devices(sockets, "server"), place.memif_devices(sockets, "client")
     stats = os.path.join(folder, "stats.json")
@@ -164,7 +166,7 @@ def memif(options, folder):
 
 def file(options, folder):
     path = os.path.join(folder, "frames.pcap")
-    capture(path, 8000, "02:00:00:00:00:02")
+    capture(path, clients(8000), "02:00:00:00:00:02")
     configuration = os.path.join(folder, "f.toml")
     with open(configuration, "w", encoding="ascii") as out:
         out.write(f"""[[port]]
@@ -217,14 +219,18 @@ backends = [{{ address = "{SERVER}" }}]
     print("ns of millrace above the sum of testpmd and path:", in_words(above))
 
 
-def compare(rounds, contenders):
+def clients(count):
+    return [(0x64400000 + n, 4000) for n in range(count)]
+
+
+def compare(rounds, contenders, other="testpmd"):
     values = {name: [] for name in contenders}
     for number in range(rounds):
         # Every other round runs in reverse order.
         for name in sorted(contenders, reverse=number % 2 == 1):
             values[name].append(contenders[name]())
         print(number + 1, *(f"{name} {values[name][-1]:.4g}" for name in contenders), flush=True)
-    ratios = [mine / other for mine, other in zip(values["millrace"], values["testpmd"])]
+    ratios = [mine / theirs for mine, theirs in zip(values["millrace"], values[other])]
     print(*(f"{name} {in_words(all_values)}" for name, all_values in values.items()), f"ratio {in_words(ratios)}", sep="; ")
     return values
 
