@@ -55,7 +55,7 @@ REQUIREMENTS = [
         ("6", "exempt destinations", ""),
         ("7", "endpoint-independent filtering", "can be chosen, and is not the default"),
         ("8", "a port rests 120 s before another customer has it", ""),
-        ("9", "PCP (RFC 6887)", "no test: there is none yet"),
+        ("9", "PCP (RFC 6887)", "no test: there is none, and [why](decisions.md#nat-has-no-pcp)"),
         ("11", "without a port: the packet is dropped, the sender told, no mapping ended", "the sender gets no ICMP error"),
         ("12", "a log without destinations", ""),
         ("13", "ports are used well", ""),
