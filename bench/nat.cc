@@ -64,8 +64,9 @@ struct Contender {
   std::string table;
 
   std::string name() const {
-    return fmt::format("{}, {} connections, {} users, {} bytes", table, of.connections, of.users,
-                       of.packet_bytes);
+    return fmt::format("{}, {} connections, {} users, {} bytes, {}", table, of.connections,
+                       of.users, of.packet_bytes,
+                       of.tunnel == Tunnel::none ? "no tunnel" : to_string(of.tunnel));
   }
   auto operator<=>(const Contender&) const = default;
 };
@@ -132,6 +133,7 @@ Result<std::unique_ptr<Trial>> Trial::create(const NatOptions& options, const Co
       parse_config(nat_configuration(is), "nat",
                    {TableSchemes::names(), SharingSchemes::names(), AgeingSchemes::names()});
   if (!config) return std::unexpected(config.error());
+  if (is.tunnel == Tunnel::gre) trial->port_.use_tunnels(config->live.customers);
   const double before = resident_bytes();
   auto deployment = config->function->kind().deploy(config->function, {});
   if (!deployment) return std::unexpected(deployment.error());
@@ -380,9 +382,10 @@ class Experiment {
 
 std::string nat_configuration(const NatCase& of) {
   const Blocks blocks(of);
+  const bool has_tunnels = of.tunnel == Tunnel::gre;
   return fmt::format(
       R"(function = "nat"
-[[nat.pool]]
+{}[[nat.pool]]
 name = "pool"
 addresses = ["{}"]
 block_size = {}
@@ -391,8 +394,9 @@ sessions_per_customer = 65535
 [[nat.rule]]
 source = ["10.0.0.0/8"]
 pool = "pool"
-)",
-      public_prefix(blocks.addresses), blocks.size, blocks.a_user);
+{})",
+      has_tunnels ? tunnel_port(users_of(of)) : "", public_prefix(blocks.addresses), blocks.size,
+      blocks.a_user, has_tunnels ? "customers = \"any\"\n" : "");
 }
 
 Result<void> check(const NatCase& of) {

@@ -7,8 +7,10 @@
 #include <cstring>
 
 #include "core/protocol.h"
+#include "host/ingress.h"
 #include "parse/bytes.h"
 #include "parse/checksum.h"
+#include "parse/parse.h"
 #include "traffic/random.h"
 
 namespace millrace::bench {
@@ -21,6 +23,8 @@ using detail::store;
 constexpr std::uint32_t kCustomers = 0x0a00'0001;  // 10.0.0.1
 constexpr std::uint32_t kRemotes = 0xc612'0000;    // 198.18.0.0
 constexpr std::uint32_t kPublic = 0x6440'0000;     // 100.64.0.0
+constexpr std::uint32_t kFarEnds = 0xac10'0000;    // 172.16.0.0
+constexpr std::uint32_t kNearEnd = 0xc000'0201;    // 192.0.2.1
 constexpr unsigned kPublicBits = 10;
 constexpr std::uint64_t kRemoteAddresses = std::uint64_t{1} << 17;
 constexpr std::uint64_t kFirstPort = 1024;
@@ -28,6 +32,7 @@ constexpr std::uint64_t kInsidePorts = 65'536 - kFirstPort;
 constexpr std::uint64_t kRemotePorts = 49'151;  // from 1 on
 static_assert(kMostOfCustomer < kInsidePorts);
 
+constexpr unsigned kOuter = 20 + 4;  // IPv4 and GRE
 constexpr std::size_t kCheckSequence = 4;
 constexpr std::size_t kL3 = 14;
 constexpr std::size_t kEnds = kL3 + 12;
@@ -101,9 +106,18 @@ bool has_right_checksums(const std::byte* frame) {
   return plain_sum(frame + kL4, length, plain_sum(frame + kEnds, 8, pseudo)) == 0xffff;
 }
 
+std::uint32_t number(const AddressV4& address) {
+  return big_endian(std::bit_cast<std::uint32_t>(address));
+}
+bool is_customers(const AddressV4& address) { return number(address) >> 24 == kCustomers >> 24; }
+/// Returns the far end of the tunnel of the customer with that inside address.
+AddressV4 far_end(const AddressV4& inside) {
+  return address(number(inside) - kCustomers + kFarEnds);
+}
+
 /// True if the address is in 100.64.0.0/10, where pools are.
 bool is_public(const AddressV4& address) {
-  return (big_endian(std::bit_cast<std::uint32_t>(address)) ^ kPublic) >> (32 - kPublicBits) == 0;
+  return (number(address) ^ kPublic) >> (32 - kPublicBits) == 0;
 }
 
 }  // namespace
@@ -112,10 +126,24 @@ std::string_view to_string(Tunnel tunnel) {
   switch (tunnel) {
     case Tunnel::none:
       return "none";
+    case Tunnel::gre:
+      return "gre";
   }
   return "";
 }
-std::vector<Tunnel> tunnels() { return {Tunnel::none}; }
+std::vector<Tunnel> tunnels() { return {Tunnel::none, Tunnel::gre}; }
+
+std::string tunnel_port(std::uint64_t customers) {
+  const auto bits = 32 - static_cast<unsigned>(std::bit_width(std::bit_ceil(customers)) - 1);
+  return fmt::format(R"([[port]]
+name = "access"
+device = "null"
+addresses = ["192.0.2.1/24"]
+tunnel = "gre"
+customers = ["172.16.0.0/{}"]
+)",
+                     bits);
+}
 
 std::string public_prefix(std::uint64_t addresses) {
   const auto bits = 32 - static_cast<unsigned>(std::bit_width(std::bit_ceil(addresses)) - 1);
@@ -177,6 +205,41 @@ NatPort::NatPort(const CycleClock& clock, unsigned packet_bytes, unsigned burst)
       slots_(std::make_unique<std::byte[]>(kRing * Burst::kMax * slot_bytes_ + 64)),
       origin_(clock.begin()) {}
 
+void NatPort::use_tunnels(const std::shared_ptr<const Customers>& customers) {
+  const Tunnels::End end{
+      .link = 0, .address = address(kNearEnd), .mac = {{2, 0, 0, 0, 0, 2}}};  // as in `head_of`
+  tunnels_.emplace(customers, std::span(&end, 1));
+}
+
+/// Puts the packet of a customer into his tunnel.
+void NatPort::wrap(Burst& burst, unsigned i, const AddressV4& customer) {
+  std::byte* const inner = burst.data[i] + kL3;
+  std::array<std::byte, kOuter> outer{};
+  outer[0] = std::byte{0x45};
+  store(&outer[2], big_endian(static_cast<std::uint16_t>(burst.length[i] - kL3 + kOuter)));
+  outer[8] = std::byte{64};
+  outer[9] = std::byte{47};
+  const AddressV4 far = far_end(customer);
+  const AddressV4 near = address(kNearEnd);
+  std::memcpy(&outer[12], far.bytes.data(), far.kBytes);
+  std::memcpy(&outer[16], near.bytes.data(), near.kBytes);
+  store(&outer[10], internet_checksum(std::span(outer).first(20)));
+  store(&outer[22], big_endian<std::uint16_t>(0x0800));
+  std::memcpy(inner - kOuter, outer.data(), kOuter);
+  std::memcpy(inner - kOuter - kL3, head_.data(), kL3);
+  burst.data[i] -= kOuter;
+  burst.length[i] = static_cast<std::uint16_t>(burst.length[i] + kOuter);
+  burst.wire_length[i] += kOuter;
+}
+
+/// Does what a live port does before the line gets a burst.
+void NatPort::unwrap(Burst& burst) const {
+  const Arrival arrival{0, burst.size, 0};
+  tunnels_->unwrap(burst, arrival);
+  parse(burst, link_type());
+  tunnels_->file(burst, {&arrival, 1});
+}
+
 /// Returns a frame's place, aligned to a cache line.
 std::byte* NatPort::slot(std::size_t group, unsigned i) const {
   const auto from = reinterpret_cast<std::uintptr_t>(slots_.get());
@@ -226,17 +289,34 @@ void NatPort::fill(Burst& burst, unsigned count) {
     burst.length[i] = static_cast<std::uint16_t>(frame_bytes_);
     burst.wire_length[i] = static_cast<std::uint32_t>(frame_bytes_);
     burst.handle[i] = next_;
+    if (has_tunnels() && is_customers(packet.arrives.source)) wrap(burst, i, packet.arrives.source);
     if (++next_ == act_.plan.size()) next_ = 0;
   }
   burst.size = count;
   left_ -= count;
   ring_ = (ring_ + 1) % kRing;
+  if (has_tunnels()) unwrap(burst);
 }
 
 void NatPort::send(const Burst& burst, std::uint64_t forward) {
   forwarded_ += static_cast<std::uint64_t>(std::popcount(forward));
-  for_each_bit(forward,
-               [&](unsigned i) { wrong_ += !is_right(burst.data[i], act_.plan[burst.handle[i]]); });
+  for_each_bit(forward, [&](unsigned i) { wrong_ += !is_sent_right(burst, i); });
+}
+
+/// Sends a packet, to a customer through his tunnel. True: it is as it must be.
+bool NatPort::is_sent_right(const Burst& burst, unsigned i) {
+  const PlannedPacket& planned = act_.plan[burst.handle[i]];
+  if (!is_right(burst.data[i], planned)) return false;
+  if (!has_tunnels()) return true;
+  const bool is_to_customer = (burst.to_customer >> i & 1) != 0;
+  if (is_to_customer != is_customers(planned.leaves.destination) && act_.begins.empty())
+    return false;
+  if (!is_to_customer) return (burst.from_customer >> i & 1) == 0;
+  const auto tunnel = tunnels_->tunnel_of(burst.customer[i]);
+  if (!tunnel || tunnel->end != far_end(planned.leaves.destination)) return false;
+  Outgoing frame{.data = burst.data[i], .length = burst.length[i]};
+  tunnels_->wrap(frame, *tunnel);
+  return load<AddressV4>(frame.data + kL3 + 16) == tunnel->end;
 }
 
 bool NatPort::is_right(const std::byte* frame, const PlannedPacket& planned) {

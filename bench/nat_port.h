@@ -20,6 +20,8 @@
 
 #include "bench/arrivals.h"
 #include "bench/clock.h"
+#include "core/customers.h"
+#include "host/tunnels.h"
 #include "line/line.h"
 #include "millrace/key.h"
 #include "port/port.h"
@@ -27,10 +29,14 @@
 namespace millrace::bench {
 
 /// The encapsulation of packets on customers' side.
-enum class Tunnel : std::uint8_t { none };
+enum class Tunnel : std::uint8_t { none, gre };
 std::string_view to_string(Tunnel tunnel);
 /// Returns all tunnels.
 std::vector<Tunnel> tunnels();
+
+/// The port of a configuration whose customers come through `NatPort` with GRE: [[port]] with as
+/// many of them.
+std::string tunnel_port(std::uint64_t customers);
 
 /// An address and a port, as they lie in a packet.
 struct WireEnd {
@@ -85,8 +91,11 @@ NatPlan plan_both_ways(std::span<const NatSession> sessions, unsigned packet_byt
 
 class NatPort final : public Port {
  public:
-  /// A frame of 64 to 1518 bytes, its check sequence included. `clock` must outlive the port.
+  /// A frame of 64 to 1518 bytes, its check sequence included; in a tunnel, the frame that the
+  /// inner packet would have by itself. `clock` must outlive the port.
   NatPort(const CycleClock& clock, unsigned packet_bytes, unsigned burst);
+  /// From now on customers' packets arrive and leave in GRE tunnels, as `tunnel_port` has them.
+  void use_tunnels(const std::shared_ptr<const Customers>& customers);
 
   /// The line's next run. All that it refers to must outlive the run.
   struct Act {
@@ -106,6 +115,7 @@ class NatPort final : public Port {
   void skip_ms(std::uint32_t ms) { skipped_ms_ += ms; }
 
   LinkType link_type() const override { return LinkType::ethernet; }
+  bool receives_parsed() const override { return has_tunnels(); }
   bool receive(Burst& burst) override;
   void send(const Burst& burst, std::uint64_t forward) override;
 
@@ -121,6 +131,11 @@ class NatPort final : public Port {
   static constexpr std::size_t kHeadroom = 128;
   static constexpr std::size_t kRing = kBurstsInFlight + 1;
 
+  /// True if the packets of this act are in tunnels.
+  bool has_tunnels() const { return tunnels_ && !act_.is_untranslated; }
+  void wrap(Burst& burst, unsigned i, const AddressV4& customer);
+  void unwrap(Burst& burst) const;
+  bool is_sent_right(const Burst& burst, unsigned i);
   std::byte* slot(std::size_t group, unsigned i) const;
   void fill(Burst& burst, unsigned count);
   bool is_right(const std::byte* frame, const PlannedPacket& planned);
@@ -131,6 +146,7 @@ class NatPort final : public Port {
   std::size_t slot_bytes_;
   std::array<std::byte, 64> head_{};  // the first bytes of each frame
   std::unique_ptr<std::byte[]> slots_;
+  std::optional<Tunnels> tunnels_;
   std::uint64_t origin_;
   std::uint32_t skipped_ms_ = 0;
   Act act_;

@@ -40,8 +40,8 @@ LAYERS = {
     ),
     # `bench` may not include the dataplane's own command line, `cli`; no other folder may include `bench`.
     "bench": (
-        "core", "port", "parse", "shard", "conntrack", "function", "measure", "traffic", "line",
-        "worker", "config", "command_line",
+        "core", "host", "port", "parse", "shard", "conntrack", "function", "measure", "traffic",
+        "line", "worker", "config", "command_line",
     ),
 }
 # Folders that may include everything.

@@ -63,8 +63,8 @@ REQUIREMENTS = [
         ("15", "ports are hard to guess", "a block's first port is random; the next ones follow it"),
     ]),
     ("7857", "updates", [
-        ("2.1", "closing connections live 4 minutes", "packets from outside refresh them, as they refresh every TCP connection"),
-        ("2.2", "so do reset ones", "as 2.1"),
+        ("2.1", "closing connections live 4 minutes", ""),
+        ("2.2", "so do reset ones", ""),
         ("5", "mappings are of one protocol", ""),
         ("6", "so is filtering", ""),
         ("7.1", "errors refresh nothing", "a RST of the inside refreshes the connection that it closes, to 4 minutes"),

@@ -4,6 +4,7 @@
     gre_test.py MILLRACE [TEST...]
 """
 
+import json
 import socket
 import struct
 import threading
@@ -175,9 +176,9 @@ class Gre(Asked):
                 self.assertEqual(asking.recv(65536), bytes([n]), "an old session reaches another home")
             [pool] = self.ask("GET /nat/pools")
             self.assertEqual((pool["customers"], pool["sessions"]), (3, 9))
-            [block] = self.ask("GET /nat/customer", customer="c17")
+            [block] = self.ask("GET /nat/customer", customer="c17")["blocks"]
             self.assertIn(sources[2][1], range(block["first_port"], block["last_port"] + 1))
-            self.assertEqual(self.ask("GET /nat/customer", customer="172.17.0.9"), [])
+            self.assertEqual(self.ask("GET /nat/customer", customer="172.17.0.9"), {"blocks": [], "forwards": []})
             self.names(sources)
             self.stop()
 
@@ -303,6 +304,55 @@ class Gre(Asked):
                 self.assertEqual(other.recvfrom(100), (bytes([n]), public))
                 other.sendto(b"back", public)
                 self.assertEqual(one.recvfrom(100), (b"back", its))
+        # Two ends of one home, too.
+        one, public = ends[0]
+        another = self.at_home(0, socket.SOCK_DGRAM, 4100)
+        another.sendto(b"within", public)
+        data, its = one.recvfrom(100)
+        self.assertEqual((data, its[0]), (b"within", public[0]))
+        one.sendto(b"back", its)
+        self.assertEqual(another.recvfrom(100), (b"back", public))
+
+    def test_forwards_and_the_log(self):
+        """A forward leads to one of the homes with its inside address, and the log has the homes' names."""
+        path = self.path("nat.jsonl")
+        self.serve_homes(extra=f"""[[nat.forward]]
+public = "10.0.0.200:8080/tcp"
+inside = "{INSIDE}:80"
+customer = "c17"
+[nat.log]
+file = "{path}"
+""")
+        homes = [self.at_home(n, port=80) for n in range(3)]
+        for home in homes:
+            home.listen(1)
+        with self.network_.servers:
+            client = socket.socket()
+        self.addCleanup(client.close)
+        client.settimeout(10)
+        client.connect(("10.0.0.200", 8080))
+        accepted, _ = homes[2].accept()
+        self.addCleanup(accepted.close)
+        accepted.settimeout(10)
+        self.transfer(client, accepted, 100_000)
+        listening = self.server()
+        sources = [self.connect(n, listening)[2] for n in range(3)]
+        names = {*FAR[:2], "c17"}
+        lines = []
+
+        def is_logged():
+            with open(path, encoding="utf-8") as file:
+                lines[:] = [json.loads(line) for line in file]
+            return names <= {line["customer"] for line in lines if line["event"] == "allocated"}
+
+        self.wait_until(is_logged)
+        self.assertEqual([line["customer"] for line in lines if line["event"] == "forward"], ["c17"])
+        for name, (address, port) in zip([*FAR[:2], "c17"], sources):
+            [is_] = [line for line in lines if line["event"] == "allocated" and line["customer"] == name]
+            self.assertEqual(is_["address"], address)
+            self.assertIn(port, range(is_["first_port"], is_["last_port"] + 1))
+        self.assertEqual(self.ask("GET /nat/customer", customer="c17")["forwards"],
+                         [{"public": "10.0.0.200:8080/tcp", "inside": f"{INSIDE}:80"}])
 
     def test_behind_a_firewall(self):
         """In a chain the firewall sees homes by their port, also where sessions come from outside."""
@@ -314,6 +364,9 @@ ports = ["access"]
 [[zone]]
 name = "internet"
 ports = ["internet"]
+[[zone]]
+name = "lan"
+prefixes = ["10.9.0.0/16"]
 [[firewall.rule]]
 name = "out"
 from = "homes"
@@ -321,11 +374,39 @@ to = "internet"
 action = "accept"
 protocol = ["tcp", "udp"]
 destination_ports = ["5353"]
+[[firewall.rule]]
+name = "in"
+from = "internet"
+to = "homes"
+action = "accept"
+protocol = "tcp"
+destination_ports = ["80"]
+[[firewall.rule]]
+name = "lan"
+from = "lan"
+action = "accept"
+[[firewall.rule]]
+name = "to the lan"
+to = "lan"
+action = "accept"
+[[nat.forward]]
+public = "10.0.0.200:8080/tcp"
+inside = "10.9.0.5:80"
+customer = "172.17.0.2"
 """)
             listening = self.server()
             for n in range(3):
                 client, accepted, _ = self.connect(n, listening, port=4000)
                 self.transfer(client, accepted, 100_000)
+            home = self.at_home(1, port=80)
+            home.listen(1)
+            with self.network_.servers:
+                client = socket.socket()
+            self.addCleanup(client.close)
+            client.settimeout(10)
+            client.connect(("10.0.0.200", 8080))
+            rules = {rule["rule"]: rule["connections"] for rule in self.ask("GET /firewall/rules")}
+            self.assertEqual((rules["out"], rules["in"], rules["lan"], rules["to the lan"]), (3, 1, 0, 0))
             before = self.dropped().get("denied", 0)
             self.at_home(0, socket.SOCK_DGRAM).sendto(b"x", (SERVER, 5354))
             self.wait_until(lambda: self.dropped().get("denied", 0) == before + 1)

@@ -62,14 +62,14 @@ class Log(Asked):
     def get_blocks(self, *customers):
         """Sends for the customers until each has a block; the first packets of a run may wait for neighbours."""
         def all_have():
-            missing = [one for one in customers if not self.ask("GET /nat/customer", address=one)["blocks"]]
+            missing = [one for one in customers if not self.ask("GET /nat/customer", customer=one)["blocks"]]
             self.send(*missing)
             return not missing
 
         self.wait_until(all_have)
 
     def block(self, customer):
-        [block] = self.ask("GET /nat/customer", address=customer)["blocks"]
+        [block] = self.ask("GET /nat/customer", customer=customer)["blocks"]
         return {"customer": customer, "pool": block["pool"], "address": block["address"],
                 "first_port": block["first_port"], "last_port": block["last_port"]}
 
@@ -192,7 +192,7 @@ class Log(Asked):
                 self.send(customer)
                 if on_failure == "refuse":
                     self.wait_until(lambda: self.dropped().get("no_record", 0) == before + 1)
-                    self.assertEqual(self.ask("GET /nat/customer", address=customer)["blocks"], [])
+                    self.assertEqual(self.ask("GET /nat/customer", customer=customer)["blocks"], [])
                 else:
                     self.get_blocks(customer)
                     given.append(customer)
@@ -308,7 +308,7 @@ class Log(Asked):
             self.assertEqual((version, size, number, domain), (10, len(message), sequence, 0))
             kind, length = struct.unpack(">HH", message[16:20])
             if kind == 256:
-                sequence += (length - 4) // (8 + 1 + 4 + 4 + 2 + 2 + 1 + len("homes"))
+                sequence += (length - 4) // (8 + 1 + 4 + 4 + 4 + 2 + 2 + 1 + len("homes"))
         expected = [(line["time"], {"allocated": 16, "released": 17}[line["event"]], line["customer"], line["address"],
                      line["first_port"], line["last_port"], line["pool"]) for line in self.events("allocated", "released")]
         self.assertEqual(len(expected), 2 * len(CLIENTS))
@@ -366,7 +366,7 @@ class Log(Asked):
             message = collector.recv(65536)
             if struct.unpack(">H", message[16:18])[0] == 256:
                 data = message[20:]
-                size = 22 + len("homes")
+                size = 26 + len("homes")
                 for at in range(0, len(data), size):
                     self.assertEqual(data[at + 8], 16)
                     learnt.add(socket.inet_ntoa(data[at + 9:at + 13]))

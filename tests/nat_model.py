@@ -167,7 +167,8 @@ class Model:
         else:
             leg, source, to = first
             expected = make.rewritten(data, (source, 0), (to, 0))
-            self.touch(leg.session, by_inside=data[12:16] == leg.inside[0] or leg.other is not None)
+            by_inside = data[12:16] == leg.inside[0] or leg.other is not None
+            self.touch(leg.session, by_inside or leg.session.protocol not in INSIDE_ONLY | {TCP})
         if left != expected:
             raise Wrong(f"of a later fragment expected {self.shown(expected)}")
         self.counts["later fragments"] += 1
@@ -338,8 +339,8 @@ class Model:
 
     # States
 
-    def touch(self, session, by_inside):
-        if by_inside or session.protocol not in INSIDE_ONLY:
+    def touch(self, session, counts):
+        if counts:
             session.last = self.now
         self.set_deadline(session)
 
@@ -352,8 +353,12 @@ class Model:
 
     def follow_packet(self, session, by_originator, by_inside, data):
         protocol, state = session.protocol, session.state
+        counts = by_inside or protocol not in INSIDE_ONLY
         if protocol == TCP:
+            before = state, len(session.fins)
             state = self.tcp_state(session, by_originator, data[33])
+            begins_a_timeout = data[33] & (make.SYN | make.FIN | make.RST) and (state, len(session.fins)) != before
+            counts = by_inside or begins_a_timeout
         elif protocol == SCTP:
             if data[32] == make.ABORT:
                 state = "closed"
@@ -362,7 +367,7 @@ class Model:
         elif not by_originator:
             state = "replied"
         session.state = state
-        self.touch(session, by_inside)
+        self.touch(session, counts)
 
     @staticmethod
     def tcp_state(session, by_originator, flags):

@@ -135,6 +135,16 @@ class Requirements(Case):
         left = nat.send_all([(second, make.udp(DNS, public, b"flood")) for second in range(1, 600)])
         self.assertEqual([packet is not None for packet in left], [True] * 299 + [False] * 300)
 
+    def test_rfc4787_req6_an_inbound_flood_keeps_no_connection_alive(self):
+        """An established one and a reset one; packets that change nothing come from outside all the time."""
+        for reset, timeout, step in ((False, 7440, 500), (True, 240, 50)):
+            nat = self.nat()
+            public = self.open_tcp(nat)
+            nat.send(1, *([make.tcp(WEB, public, make.RST, 501)] if reset else []))
+            times = list(range(step, 3 * timeout, step))
+            left = nat.send_all([(second, make.tcp(WEB, public, make.RST if reset else make.ACK, 501, 101)) for second in times])
+            self.assertEqual([packet is not None for packet in left], [second < timeout for second in times])
+
     def test_rfc4787_req9a_and_rfc5382_req8_hairpins_come_from_the_public_end(self):
         nat = self.nat('filtering = "endpoint-independent"')
         for packet in (make.udp, syn):

@@ -246,8 +246,8 @@ class Nat(Asked):
             outside = types.SimpleNamespace(client=self.network_.servers)
             self.assertEqual(self.ping(outside, 4, whole), 3)
             self.assertEqual(self.ping(outside, 4, "10.0.0.193", patience=0.2), 0)
-            self.assertEqual(self.ask("GET /nat/customer", address=other)["forwards"], [{"public": whole, "inside": other}])
-            self.assertEqual(self.ask("GET /nat/customer", address=A["client"])["forwards"],
+            self.assertEqual(self.ask("GET /nat/customer", customer=other)["forwards"], [{"public": whole, "inside": other}])
+            self.assertEqual(self.ask("GET /nat/customer", customer=A["client"])["forwards"],
                              [{"public": "10.0.0.193:8443/tcp", "inside": f"{A['client']}:443"},
                               {"public": "10.0.0.193:5000/udp", "inside": f"{A['client']}:6000"}])
             explained = self.ask("GET /explain", protocol="tcp", source=A["servers"][0], source_port=1, destination="10.0.0.193",

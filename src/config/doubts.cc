@@ -25,6 +25,32 @@ void append_twins(const Config& config, std::vector<std::string>& all) {
   }
 }
 
+/// Warns of tunnels to which packets do not leave by the port where their tunnels end.
+void append_tunnels(const Config& config, std::vector<std::string>& all) {
+  for (const CustomerGroup& group : config.live.customers->groups()) {
+    const Prefix<AddressV4>* longest = nullptr;
+    unsigned link = 0;
+    std::vector<std::pair<Prefix<AddressV4>, unsigned>> routes;
+    for (const auto& own : config.live.v4.own)
+      routes.emplace_back(Prefix<AddressV4>{prefix_of(own.address, own.bits), own.bits}, own.link);
+    for (const auto& route : config.live.v4.routes)
+      routes.emplace_back(Prefix<AddressV4>{route.prefix, route.bits}, route.link);
+    for (const auto& [prefix, by] : routes) {
+      if (!prefix.contains(group.ends.address)) continue;
+      if (longest != nullptr && longest->bits >= prefix.bits) continue;
+      longest = &prefix;
+      link = by;
+    }
+    const std::string which = "the far ends of tunnels " + to_string(group.ends);
+    const std::string& port = config.live.ports[group.link].name;
+    if (longest == nullptr)
+      all.push_back(which + " have no route: give a [[route]] by the port " + port);
+    else if (link != group.link)
+      all.push_back(which + " have their route by the port " + config.live.ports[link].name +
+                    ", but the tunnels end at the port " + port + ": give a [[route]] by that");
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> doubts(const Config& config) {
@@ -32,6 +58,7 @@ std::vector<std::string> doubts(const Config& config) {
   config.function->append_doubts(surroundings(config), all);
   append_twins<AddressV4>(config, all);
   append_twins<AddressV6>(config, all);
+  append_tunnels(config, all);
   const bool levels = config.spread.level;
   if (levels && config.workers == 1 && !config.uses_few_workers)
     all.emplace_back(

@@ -6,13 +6,14 @@
 #include <utility>
 
 #include "core/address.h"
+#include "host/addresses_of.h"
 #include "toml/addresses.h"
 
 namespace millrace::config {
 namespace {
 
 constexpr std::string_view kKey = "port.customers";
-constexpr unsigned kShortest = 8;  // bits of a prefix, so that its customers can be numbered
+constexpr unsigned kShortest = 9;  // bits of a prefix, so that its customers can be numbered
 
 /// Makes the list of customers.
 class Maker {
@@ -69,7 +70,10 @@ class Maker {
     CustomerGroup group{.link = link, .ends = *ends, .key = raw.key, .name = raw.name.value};
     // Two keys of one far end are two customers, whose names must differ.
     if (raw.key && group.name.empty()) group.name = text + " key " + std::to_string(*raw.key);
+    if (!is_one_host(ends->address) && ends->bits == 32)
+      return problem(in_quotes(text) + " is no host's address: give the far end of a tunnel");
     if (raw.name.given && !check_name(raw)) return;
+    if (!group.name.empty()) names_.emplace(group.name, raw.line);
     for (const auto& own : live_.v4.own) {
       if (ends->contains(own.address))
         return problem(in_quotes(text) + " contains millrace's own address " +
@@ -78,7 +82,7 @@ class Maker {
     for (const CustomerGroup& other : groups_) {
       const bool overlaps =
           other.ends.contains(ends->address) || ends->contains(other.ends.address);
-      if (overlaps && other.link == link && other.key == group.key)
+      if (overlaps && other.key == group.key)
         return problem(in_quotes(text) + " overlaps " + in_quotes(to_string(other.ends)) +
                        ": each tunnel is one customer's, so give it once");
     }

@@ -60,7 +60,7 @@ INSTANTIATE_TEST_SUITE_P(
         WrongTunnel{CUSTOMERS("[\"2001:db8::/64\"]"), "is no IPv4 prefix: give one like"},
         WrongTunnel{CUSTOMERS("[\"172.17.0.1/18\"]"),
                     "has bits set behind its prefix: give 172.17.0.0"},
-        WrongTunnel{CUSTOMERS("[\"0.0.0.0/7\"]"), "is too much: give prefixes of 8 to 32 bits"},
+        WrongTunnel{CUSTOMERS("[\"0.0.0.0/7\"]"), "is too much: give prefixes of 9 to 32 bits"},
         WrongTunnel{CUSTOMERS("[{ address = \"172.17.0.0/18\", key = 1 }]"),
                     "more than one address: a key needs a customer of its own"},
         WrongTunnel{CUSTOMERS("[{ name = \"c1\" }]"), "port.customers.address: is missing"},
@@ -72,7 +72,7 @@ INSTANTIATE_TEST_SUITE_P(
             "\"a\" is there already, on line"},
         WrongTunnel{CUSTOMERS("[\"172.16.0.0/16\"]"), "contains millrace's own address 172.16.0.1"},
         WrongTunnel{CUSTOMERS("[\"172.17.0.0/16\", \"172.17.8.9\"]"), "overlaps \"172.17.0.0/16\""},
-        WrongTunnel{CUSTOMERS("[\"16.0.0.0/8\", \"17.0.0.0/8\"]"), "are more than 16777215"}));
+        WrongTunnel{CUSTOMERS("[\"16.0.0.0/9\", \"17.0.0.0/9\"]"), "are more than 16777215"}));
 
 const std::string kTunnels =
     port_with(CUSTOMERS("[\"172.17.0.0/24\", { name = \"c17\", address = \"172.18.0.9\" }]"));
@@ -99,6 +99,23 @@ TEST(TunnelConfig, RulesOfNatAreForCustomers) {
   EXPECT_EQ(nat.name_of(257), "c17");
   EXPECT_EQ(nat.customer_named("172.17.0.5"), 6U);
   EXPECT_FALSE(nat.customer_named("10.1.2.3")) << "no rule is for packets without a tunnel";
+}
+
+TEST(TunnelConfig, DoubtsRoutesThatLeadElsewhere) {
+  const std::string rest = rule("pool = \"a\"\ncustomers = \"any\"");
+  const auto doubts_with = [&](const std::string& more) {
+    std::string all;
+    for (const auto& one : doubts(read_all(kPools + kTunnels + rest + more).value()))
+      all += one + "\n";
+    return all;
+  };
+  const std::string other =
+      "[[port]]\nname = \"internet\"\ndevice = \"ring\"\naddresses = [\"192.0.2.1/24\"]\n"
+      "[[route]]\nprefix = \"0.0.0.0/0\"\nvia = \"192.0.2.2\"\n";
+  const std::string right = "[[route]]\nprefix = \"172.16.0.0/14\"\nvia = \"172.16.0.2\"\n";
+  EXPECT_TRUE(doubts_with("").contains("172.17.0.0/24 have no route")) << doubts_with("");
+  EXPECT_TRUE(doubts_with(other).contains("have their route by the port internet"));
+  EXPECT_FALSE(doubts_with(other + right).contains("far ends")) << doubts_with(other + right);
 }
 
 struct WrongRule {

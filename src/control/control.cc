@@ -253,14 +253,9 @@ auto Control::explain(const AnyKey& key) -> CommandResult<Explanation> {
         key);
   const bool is_unmatched = !is.side;
   if (!is_unmatched && (is.side == Side::reply || !is.sent_to)) return out;
-  AnyAddress to = is_unmatched
-                      ? std::visit([](const auto& of) { return AnyAddress(of.destination); }, key)
-                      : *is.sent_to;
-  if (out.connection && !is_unmatched) {
-    const Zone customer = std::visit([](const auto& of) { return of.number_of_zone(); },
-                                     out.connection->connection.translated);
-    if (const auto tunnel = config_.live.customers->tunnel_of(customer)) to = tunnel->end;
-  }
+  const AnyAddress to =
+      is_unmatched ? std::visit([](const auto& of) { return AnyAddress(of.destination); }, key)
+                   : *is.sent_to;
   WayTo way;
   if (!workers_->ask(0, [&] { way = host.way_to(to); })) return ending;
   const bool is_customers =

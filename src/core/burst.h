@@ -89,6 +89,8 @@ struct Lane {
   /// If packets are checked, or some are idle: the tick of the entry's latest packet when it was
   /// looked up.
   std::array<Tick, kBurstMax> seen;
+  /// Packets, bits by place in the lane, that have changed the state of their connection.
+  std::uint64_t advanced = 0;
   /// Packets, bits by place in the lane, that a function does not count as activity: their entry's
   /// idle time goes on. `begin_serving` clears them; only a function with `has_idle_packets` may
   /// set them.
@@ -115,8 +117,8 @@ struct Lane {
     target[i].source_port = target[i].destination_port = identifier;
     changed[i] |= kIdentifier;
   }
-  void set_zone(unsigned i, Zone zone) {
-    target[i].set_zone(zone);
+  void set_zone(unsigned i, const std::array<std::uint8_t, 3>& zone) {
+    target[i].zone = zone;
     changed[i] |= kZone;
   }
   /// Returns the key of the lane's packet `i` as it leaves.
@@ -156,8 +158,8 @@ struct Burst {
   /// unless a function guards the host.
   std::uint64_t of_host = 0;
   /// Packets, bits by place in the burst, that came from a customer behind a tunnel; their keys
-  /// have the customer's number as zone. Packets that a function sends to no customer leave the set
-  /// when they are rewritten.
+  /// have the customer's number as zone. Packets that a function translates leave the set when
+  /// they are rewritten.
   std::uint64_t from_customer = 0;
   /// Packets, bits by place in the burst, that a function sends to a customer.
   std::uint64_t to_customer = 0;

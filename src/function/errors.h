@@ -29,7 +29,8 @@ void send_errors_on(Burst& burst, FunctionFor<K>& function, TargetOf&& target_of
     }
     // The lane has only errors whose quoted packet can be read, so `rewrite_error` returns true.
     if (!to || !rewrite_error(burst.data[packet], burst.headers[packet], key, to->key)) continue;
-    if (to->key.zone != key.zone) burst.send_to(packet, to->key.number_of_zone());
+    const Zone customer = to->key.number_of_zone();
+    if ((customer | key.number_of_zone()) != 0 && to->key != key) burst.send_to(packet, customer);
     if (to->next_hop) burst.send_by(packet, *to->next_hop);
     burst.verdict[packet] = Verdict::related;
   }

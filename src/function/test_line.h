@@ -141,7 +141,6 @@ class TestLine {
   Fate fate(const Packet& packet, bool is_answered) {
     return function().fate(key_of(packet), nullptr, state(packet), is_answered);
   }
-  /// Returns the originator's state of the connection with this first packet.
   static K key_of(const Packet& packet) {
     K key;
     std::tie(key.source, key.source_port) = endpoint(packet.from);
@@ -149,6 +148,7 @@ class TestLine {
     key.protocol = packet.protocol;
     return key;
   }
+  /// Returns the originator's state of the connection with this first packet.
   const std::byte* state(const Packet& packet) const { return records_.state(id_of(packet)); }
 
   /// Opens here the connections of `from`, the line of a process that this line's process replaces.

@@ -69,8 +69,10 @@ Host::Host(const HostConfig& config)
 void Host::adopt_settings() {
   common_.tells_unreachable = plan_->tells_unreachable;
   common_.tunnels = &plan_->tunnels;
-  for (std::size_t link = 0; link < plan_->mss.size(); ++link)
+  for (std::size_t link = 0; link < plan_->mss.size(); ++link) {
     common_.links[link].mss = plan_->mss[link];
+    common_.links[link].tunnel_overhead = plan_->tunnel_overhead[link];
+  }
   common_.limits_mss = std::ranges::any_of(plan_->mss, [](auto mss) { return mss != 0; });
 }
 

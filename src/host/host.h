@@ -43,7 +43,10 @@ struct HostPlan {
         ingress(config.links, v4, v6),
         tunnels(config.customers, ends_of_tunnels(config)),
         tells_unreachable(config.tells_unreachable) {
-    for (const HostLink& link : config.links) mss.push_back(link.mss);
+    for (const HostLink& link : config.links) {
+      mss.push_back(link.mss);
+      tunnel_overhead.push_back(link.tunnel_overhead);
+    }
   }
   HostPlan(const HostPlan&) = delete;
   HostPlan& operator=(const HostPlan&) = delete;
@@ -53,7 +56,8 @@ struct HostPlan {
   Ingress ingress;
   Tunnels tunnels;
   bool tells_unreachable;
-  std::vector<std::uint16_t> mss;  ///< indexed by link
+  std::vector<std::uint16_t> mss;         ///< indexed by link
+  std::vector<unsigned> tunnel_overhead;  ///< indexed by link
 };
 
 class Host {

@@ -73,7 +73,9 @@ After HostFor<A>::answer(Handling& h) {
 /// takes it, and it is addressed to the host, a link-local group or all stations on the link.
 template <class A>
 bool HostFor<A>::is_for_kernel(const Handling& h, const A& destination) const {
-  if (!common_.links[h.came_on()].has_kernel || is_served(h.verdict())) return false;
+  if (!common_.links[h.came_on()].has_kernel || is_served(h.verdict()) ||
+      h.burst.customer_of(h.i) != 0)
+    return false;
   if (is_own(destination) || is_group_of_link(destination)) return true;
   const Route<A>* const route = tables_->routes.find(destination);
   return route != nullptr && route->link == kGroup;
@@ -208,7 +210,8 @@ std::uint64_t HostFor<A>::errors_for_kernel(Burst& burst, const Steering& steeri
   const auto& lane = burst.quoted<Key<A>>();
   for (unsigned i = 0; i < lane.size; ++i) {
     const unsigned packet = lane.packet[i];
-    if (is_own(destination_of<A>(burst.data[packet], burst.headers[packet])))
+    if (burst.customer_of(packet) == 0 &&
+        is_own(destination_of<A>(burst.data[packet], burst.headers[packet])))
       found |= std::uint64_t{is_for_host(lane.key[i], steering)} << packet;
   }
   return found;

@@ -2,9 +2,9 @@
 // are unwrapped before they are parsed, so that the line sees plain packets with the customer's
 // number, and wrapped again when they leave to him.
 //
-// What has another outer header than the usual one is not unwrapped, and dropped with a reason:
-// with options, in fragments, of no customer, with a wrong checksum. The tunnel copies
-// the traffic class, and passes congestion on (RFC 2983, 4; RFC 6040, 4).
+// A packet with another outer header than the usual one is not unwrapped, and dropped with a
+// reason: with options, in fragments, of no customer, with a wrong checksum. The tunnel copies the
+// traffic class, and passes congestion on (RFC 2983, 4; RFC 6040, 4).
 //
 // A `Tunnels` is part of a host's plan and never changes; any worker may call it.
 #pragma once

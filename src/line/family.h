@@ -184,6 +184,7 @@ class Family {
   void follow(Burst& burst) {
     if (!tracker_) return;
     Lane<K>& lane = burst.lane<K>();
+    lane.advanced = 0;
     for (unsigned i = 0; i < lane.size; ++i) follow(burst, lane, i);
   }
 

@@ -18,6 +18,7 @@ void Family<TrackerType, K>::lead(Burst& burst, Lane<K>& lane, unsigned i) {
   using Followed = typename TrackerType::Followed;
   Limits limits{*this};
   Followed followed{};
+  const ConnectionState before = tracker_->state_of(lane.side(i), id);
   if (is_sctp(signal)) [[unlikely]] {
     const Tags tags = read_tags(burst.data[packet], burst.headers[packet]);
     followed = tracker_->follow(lane.side(i), id, signal, tags, burst.now, limits);
@@ -27,8 +28,11 @@ void Family<TrackerType, K>::lead(Burst& burst, Lane<K>& lane, unsigned i) {
                                 : Segment{};
     followed = tracker_->follow(lane.side(i), id, signal, segment, burst.now, limits);
   }
-  if (followed == Followed::passed) [[likely]]
+  if (followed == Followed::passed) [[likely]] {
+    const bool is_other = tracker_->state_of(lane.side(i), id) != before;
+    lane.advanced |= std::uint64_t{is_other} << i;
     return;
+  }
   if (followed == Followed::invalid) return refuse(burst, lane, i);
   if (followed == Followed::reset_ignored) return counters_->resets_ignored.add(1);
   burst.verdict[packet] = limits.reached;

@@ -1,6 +1,6 @@
 // `keyed`: the hash that tables use, with a secret of its own, of the client's address and port,
-// the protocol and the zone. A sender that does not know the secret cannot aim connections at one
-// worker.
+// the protocol and, if no function rewrites packets, the zone. A sender that does not know the
+// secret cannot aim connections at one worker.
 #pragma once
 
 #include "shard/client.h"
@@ -30,11 +30,12 @@ class KeyedSpread final : public Spread {
       K end;
       end.source = client.address;
       end.source_port = client.port;
-      // An owner's connections of all protocols, from either side, have one worker.
-      if (!steered.is_by_owner(i)) {
-        end.protocol = keys[i].protocol;
-        end.zone = keys[i].zone;
-      }
+      // An owner's connections of all protocols have one worker.
+      if (!steered.is_by_owner(i)) end.protocol = keys[i].protocol;
+      // Packets of a connection that a function rewrites may have different zones.
+      const bool is_steered =
+          steered.is_by_owner(i) || steered.is_by_source(i) || steered.is_by_destination(i);
+      if (!is_steered) end.zone = keys[i].zone;
       hashes[i] = static_cast<std::uint32_t>(hasher_(end));
     }
   }

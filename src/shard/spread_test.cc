@@ -46,6 +46,11 @@ TEST_P(SpreadTest, BothDirectionsMeet) {
     const KeyV4 v4 = random_key<KeyV4>(random_);
     EXPECT_EQ(hash_one(*spread_, Side::originator, v4),
               hash_one(*spread_, Side::reply, reversed(v4)));
+    // A function may take packets out of a zone.
+    KeyV4 in_zone = v4;
+    in_zone.set_zone(5);
+    EXPECT_EQ(hash_one(*spread_, Side::originator, in_zone),
+              hash_one(*spread_, Side::reply, reversed(v4)));
     const KeyV6 v6 = random_key<KeyV6>(random_);
     EXPECT_EQ(hash_one(*spread_, Side::originator, v6),
               hash_one(*spread_, Side::reply, reversed(v6)));

@@ -109,7 +109,7 @@ std::uint64_t FirewallFor<K>::screen(Burst& burst, Lane<K>& lane, std::uint64_t 
         burst.verdict[packet] = verdict_of(rulings_[packet].action);
         return;
       }
-      if (!has_room(rulings_[packet], key.source, burst.now, false)) {
+      if (!has_room(rulings_[packet], key, burst.now, false)) {
         burst.verdict[packet] = Verdict::rate_limit;
         return;
       }
@@ -201,8 +201,8 @@ void FirewallFor<K>::open(const Burst& burst, Opening<K>& opening) {
   const K& leaves = traversal != nullptr ? traversal->leaves : opening.key;
   if (by.logs) leaves_[packet] = leaves;
   if (by.action != Action::accept) return opening.refuse(verdict_of(by.action));
-  if (!has_room(by, arrives.source, burst.now, true)) return opening.refuse(Verdict::rate_limit);
-  taken_ = {by, arrives.source, burst.now};
+  if (!has_room(by, arrives, burst.now, true)) return opening.refuse(Verdict::rate_limit);
+  taken_ = {by, arrives.source, arrives.number_of_zone(), burst.now};
   accept(opening, State(by.rule, link, message, by.to == kHostZone));
   shared_.counters[by.rule].connections.add(1);
   shared_.counters[by.rule].live.add(1);
@@ -250,7 +250,8 @@ Verdict FirewallFor<K>::event(Event event, const K&, const std::byte* state, boo
       accepted_.reset();
       counters.connections.subtract(1);
       if (taken_.by.limit != nullptr)
-        shared_.plan->limits->give_back(taken_.by.rule, *taken_.by.limit, taken_.source, taken_.at);
+        shared_.plan->limits->give_back(taken_.by.rule, *taken_.by.limit, taken_.source, taken_.at,
+                                        taken_.customer);
       taken_ = {};
       [[fallthrough]];
     case Event::closed:

@@ -109,9 +109,9 @@ class FirewallFor final : public FunctionFor<K> {
   void log_refused(const Burst& burst, unsigned packet, const Ruling& by, const K& arrives,
                    const K& leaves);
   void log_accepted(Tick now);
-  bool has_room(const Ruling& by, const Address& source, Tick now, bool takes) const {
-    return by.limit == nullptr ||
-           shared_.plan->limits->allows(by.rule, *by.limit, source, now, takes);
+  bool has_room(const Ruling& by, const K& key, Tick now, bool takes) const {
+    return by.limit == nullptr || shared_.plan->limits->allows(by.rule, *by.limit, key.source, now,
+                                                               takes, key.number_of_zone());
   }
   void resume(Opening<K>& opening);
   static void accept(Opening<K>& opening, const State& state);
@@ -127,6 +127,7 @@ class FirewallFor final : public FunctionFor<K> {
   struct Taken {
     Ruling by;
     Address source;
+    Zone customer = 0;
     Tick at;
   } taken_;
 };

@@ -80,8 +80,15 @@ struct FirewallPlan {
             .source_port = has_port ? first.source_port : std::uint16_t{0},
             .destination_port = has_port ? last.destination_port : message,
             .protocol = key.protocol,
-            .from = zones.from(first.source, link),
-            .to = zones.to(traversal != nullptr ? traversal->sent_to : key.destination)};
+            .from = first.number_of_zone() != 0 ? zones.at(link) : zones.from(first.source, link),
+            .to = last.number_of_zone() != 0
+                      ? zones.at(link_of(last.number_of_zone()))
+                      : zones.to(traversal != nullptr ? traversal->sent_to : key.destination)};
+  }
+  /// Returns the port of a customer's tunnel.
+  unsigned link_of(Zone customer) const {
+    const auto tunnel = settings->customers->tunnel_of(customer);
+    return tunnel ? tunnel->link : kNoLink;
   }
   /// Returns the ruling on a packet.
   template <class A>

@@ -38,14 +38,16 @@ class RateLimits {
 
   /// True if one more connection may begin. With `takes`, that connection counts.
   template <class A>
-  bool allows(RuleId rule, const RateLimit& limit, const A& source, Tick now, bool takes) {
-    TokenBucket* const bucket = bucket_of(rule, limit, source, now, takes);
+  bool allows(RuleId rule, const RateLimit& limit, const A& source, Tick now, bool takes,
+              Zone customer = 0) {
+    TokenBucket* const bucket = bucket_of(rule, limit, source, customer, now, takes);
     return bucket == nullptr || bucket->allows(limit.interval_ns, limit.burst, now, takes);
   }
   /// Undoes an `allows` with `takes` that returned true in this burst.
   template <class A>
-  void give_back(RuleId rule, const RateLimit& limit, const A& source, Tick now) {
-    TokenBucket* const bucket = bucket_of(rule, limit, source, now, false);
+  void give_back(RuleId rule, const RateLimit& limit, const A& source, Tick now,
+                 Zone customer = 0) {
+    TokenBucket* const bucket = bucket_of(rule, limit, source, customer, now, false);
     if (bucket != nullptr) bucket->give_back(limit.interval_ns, now);
   }
   /// Makes the bucket of a rule full. (Those of its sources fill by themselves.)
@@ -63,12 +65,13 @@ class RateLimits {
   /// Returns the bucket of a limit, for a source. If there is none, makes one in place of the
   /// fullest in its set if `makes`, else returns null.
   template <class A>
-  TokenBucket* bucket_of(RuleId rule, const RateLimit& limit, const A& source, Tick now,
-                         bool makes) {
+  TokenBucket* bucket_of(RuleId rule, const RateLimit& limit, const A& source, Zone customer,
+                         Tick now, bool makes) {
     if (limit.per == RateLimit::Per::rule) return &of_rule_[rule];
     // A bucket is known by its hash alone, whose lowest bit is set: no bucket has the hash 0.
-    const Hash hash =
-        hasher_(Key<A>{.source = prefix_of(source, kSourceBits), .source_port = rule}) | 1;
+    Key<A> key{.source = prefix_of(source, kSourceBits), .source_port = rule};
+    key.set_zone(customer);
+    const Hash hash = hasher_(key) | 1;
     Bucket* const set = &of_source_[(hash >> 20) % (kSources / kWays) * kWays];
     Bucket* fullest = set;
     for (Bucket* one = set; one != set + kWays; ++one) {

@@ -100,6 +100,7 @@ class Maker {
       specs.resize(kMost);
     }
     const auto links = static_cast<unsigned>(around_.ports.size());
+    settings_.customers = around_.customers;
     settings_.zone_tables = std::make_shared<const Zones>(
         Zones{{specs, around_.v4, links}, {specs, around_.v6, links}});
   }

@@ -82,6 +82,8 @@ struct FirewallSettings final : FunctionSettings {
   std::vector<std::string> zones;   ///< names, from the zone `kHostZone` + 1 on
   std::vector<std::string> ports;   ///< names, by link
   std::shared_ptr<const Zones> zone_tables;
+  /// Behind tunnels; never null.
+  std::shared_ptr<const Customers> customers = std::make_shared<const Customers>();
 
   const FunctionKind& kind() const override;
   FunctionFacts facts() const override;

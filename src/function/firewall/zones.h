@@ -43,6 +43,10 @@ class ZonesFor {
   /// Returns the zone of a packet with that source that came on `link`. If no link is known
   /// (`kNoLink`), packets to that address show the link. `kHostLink`: the host itself sent it.
   std::uint8_t from(const A& source, unsigned link) const;
+  /// Returns the zone of packets that come or leave by tunnels of a port, whatever their addresses.
+  std::uint8_t at(unsigned link) const {
+    return link < links_ ? from_[from_.size() - links_ + link] : kNoZone;
+  }
   /// Returns the zone in which packets to that address leave.
   std::uint8_t to(const A& destination) const {
     const std::uint32_t i = destinations_.find(destination);

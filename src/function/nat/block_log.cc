@@ -78,7 +78,7 @@ void BlockLog::finish(bool hands_over) {
   changed_.wait_for(guard, kPatience, [this] { return has_ended_; });
 }
 
-void BlockLog::change_forwards(std::shared_ptr<const NatSettings> settings) {
+void BlockLog::change_settings(std::shared_ptr<const NatSettings> settings) {
   const std::lock_guard guard(mutex_);
   has_other_forwards_ |= settings_->forwards != settings->forwards;
   settings_ = std::move(settings);
@@ -116,7 +116,7 @@ void BlockLog::step(bool is_last) {
         records.push_back(LogRecord::of(LogRecord::Kind::released, now_ms(), block, customer));
     }
   }
-  if (has_new_forwards()) {
+  if (take_on_settings()) {
     for (Target& target : targets_) target.list = LogRecord::Kind::forwards;
   }
   bool fails = false;
@@ -129,8 +129,10 @@ void BlockLog::step(bool is_last) {
   blocks_->events().set_failing(fails);
 }
 
-bool BlockLog::has_new_forwards() {
+/// Gives the targets the present settings. True: they have other forwards than before.
+bool BlockLog::take_on_settings() {
   const std::lock_guard guard(mutex_);
+  for (Target& target : targets_) target.to->know(settings_);
   return std::exchange(has_other_forwards_, false);
 }
 

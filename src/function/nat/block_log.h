@@ -49,7 +49,7 @@ class BlockLog {
   /// that they lose them.
   void finish(bool hands_over);
   /// Writes lists with the forwards of these settings from now on, first one at once.
-  void change_forwards(std::shared_ptr<const NatSettings> settings);
+  void change_settings(std::shared_ptr<const NatSettings> settings);
   static constexpr std::chrono::milliseconds kPatience{500};
 
   /// Returns an object for each place where the log is written (docs/stats.schema.json).
@@ -81,7 +81,7 @@ class BlockLog {
   void work(const std::stop_token& stop);
   void step(bool is_last);
   std::vector<LogRecord> take_events();
-  bool has_new_forwards();
+  bool take_on_settings();
   void look_again();
   static void lose(Target& target, std::uint64_t events);
   void write_to(Target& target, bool is_sure, bool is_last);

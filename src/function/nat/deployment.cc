@@ -44,6 +44,11 @@ class NatView final : public FunctionView {
                             with_port(leaves.destination, leaves.destination_port));
       return out;
     }
+    if (of->number_of_zone() != 0 &&
+        settings_->rule_for(of->number_of_zone(), of->source, of->destination) == nullptr) {
+      out.why = "no rule of NAT for this customer has its source";
+      return out;
+    }
     const NatForwards& forwards = settings_->forwards;
     const auto* const to = forwards.to(of->destination, of->destination_port, of->protocol);
     if (to != nullptr) {
@@ -98,18 +103,19 @@ class NatView final : public FunctionView {
 };
 
 /// Returns a group of customers as another process is told of it.
-Json told(const CustomerGroup& group) {
-  return {{"port", group.link},
+Json told(const NatSettings& settings, const CustomerGroup& group) {
+  return {{"port", settings.ports[group.link]},
           {"ends", to_string(group.ends)},
           {"key", group.key ? Json(*group.key) : Json()},
           {"name", group.name}};
 }
 
 /// Returns the number up to which customers are those of the process that sent `offered`.
-Zone same_in(const Customers& customers, const Json& offered) {
+Zone same_in(const NatSettings& settings, const Json& offered) {
+  const Customers& customers = *settings.customers;
   const Json theirs = offered.value("nat_customers", Json::array());
   for (std::size_t n = 0; n < customers.groups().size(); ++n) {
-    if (n >= theirs.size() || theirs[n] != told(customers.groups()[n]))
+    if (n >= theirs.size() || theirs[n] != told(settings, customers.groups()[n]))
       return customers.first_of(n) - 1;
   }
   // The rest are customers only there, without a tunnel here.
@@ -142,13 +148,14 @@ NatDeployment::NatDeployment(std::shared_ptr<const NatSettings> settings,
       blocks_(std::move(blocks)),
       log_(std::move(log)),
       all_(run.workers) {
-  if (run.offered != nullptr) same_customers_ = same_in(*settings_->customers, *run.offered);
+  if (run.offered != nullptr) same_customers_ = same_in(*settings_, *run.offered);
 }
 
 /// Tells which numbers customers have, since connections know customers by them.
 bool NatDeployment::tell_first(Json& to, const OnEachWorker&) const {
   Json groups = Json::array();
-  for (const CustomerGroup& group : settings_->customers->groups()) groups.push_back(told(group));
+  for (const CustomerGroup& group : settings_->customers->groups())
+    groups.push_back(told(*settings_, group));
   to["nat_customers"] = std::move(groups);
   return true;
 }
@@ -172,12 +179,13 @@ Function& NatDeployment::make(unsigned worker) {
 Result<Review> NatDeployment::update(std::shared_ptr<const FunctionSettings> settings,
                                      const FunctionRun&, const OnEachWorker& on_each) {
   auto is = std::static_pointer_cast<const NatSettings>(std::move(settings));
+  // First, so that the log knows each customer that gets a block.
+  if (log_ != nullptr) log_->change_settings(is);
   std::vector<std::shared_ptr<const NatSettings>> each(all_.size(), is);
   if (!on_each([&](unsigned n) { all_[n]->take_on(each[n]); }))
     return std::unexpected(Error{"millrace is ending: nothing can change any more"});
   const bool has_same_forwards = settings_->forwards == is->forwards;
   settings_ = std::move(is);
-  if (log_ != nullptr) log_->change_forwards(settings_);
   return has_same_forwards ? Review::none : Review::all;
 }
 

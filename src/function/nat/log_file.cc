@@ -57,6 +57,10 @@ class LogFile final : public LogTarget {
 
   std::string name() const override { return path_; }
 
+  void know(std::shared_ptr<const NatSettings> settings) override {
+    names_.settings = std::move(settings);
+  }
+
   Result<void> begin(bool later) override {
     if (auto ok = open(!later); !ok) return std::unexpected(ok.error());
     if (later) close();

@@ -1,7 +1,7 @@
 // The log of port blocks for a collector of IPFIX: messages of RFC 7011 with the port block events
 // of RFC 8158, over UDP.
 //
-//     template 256: observationTimeMilliseconds, natEvent, sourceIPv4Address,
+//     template 256: observationTimeMilliseconds, natEvent, sourceIPv4Address, ingressVRFID,
 //                   postNATSourceIPv4Address, portRangeStart, portRangeEnd, natPoolName
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -86,6 +86,10 @@ class IpfixCollector final : public LogTarget {
   std::string name() const override {
     return std::visit([this](const auto& is) { return with_port(is, collector_.port); },
                       collector_.address);
+  }
+
+  void know(std::shared_ptr<const NatSettings> settings) override {
+    names_.settings = std::move(settings);
   }
 
   /// A network that is not there yet is no reason not to start.

@@ -48,7 +48,7 @@ struct LogRecord {
   bool is_event() const { return kind < Kind::held; }
 };
 
-/// The meaning of the numbers in records. Never changes.
+/// The meaning of the numbers in records. New settings change the meaning of none.
 struct LogNames {
   std::shared_ptr<const NatSettings> settings;
   std::shared_ptr<const PortBlocks> blocks;
@@ -62,6 +62,9 @@ class LogTarget {
   virtual ~LogTarget() = default;
   /// Returns the name for users: a path, or address and port.
   virtual std::string name() const = 0;
+
+  /// Takes on the settings of a reload, which may have more customers.
+  virtual void know(std::shared_ptr<const NatSettings> settings) = 0;
 
   /// Looks whether records can be written. With `later`, another process may still write: the place
   /// is left to it until `ready`. Errors (unreadable): why not, and what would be right.

@@ -25,6 +25,15 @@ EndpointV4 remote_of(const KeyV4& key) {
   return {key.destination, key.protocol == kProtocolIcmp ? std::uint16_t{0} : key.destination_port};
 }
 
+/// True if the lane's packet `i`, from outside, is activity of its session: of TCP, if it is a SYN,
+/// a FIN or a RST that changes the state, and so begins a timeout; of other protocols with a
+/// handshake, any packet.
+bool counts_from_outside(const Burst& burst, const Lane<KeyV4>& lane, unsigned i) {
+  const std::uint8_t protocol = lane.key[i].protocol;
+  if (protocol != kProtocolTcp) return has_handshake(protocol);
+  return (lane.advanced >> i & 1) != 0 && burst.signal[lane.packet[i]] != Signal::ack;
+}
+
 }  // namespace
 
 Part NatV4::part() const {
@@ -200,7 +209,7 @@ void NatV4::open(const Burst& burst, Opening<KeyV4>& opening) {
     state.ends.source_port = taken->outside.port;
     state.ends.changed |= kSource;
   }
-  if (leaves_to != key.number_of_zone()) {
+  if ((leaves_to | key.number_of_zone()) != 0) {
     state.ends.changed |= kZone;
     KeyV4 leaves;
     leaves.set_zone(leaves_to);
@@ -316,13 +325,9 @@ void NatV4::serve(Burst& burst, std::uint64_t places, const States<KeyV4>& state
     if ((ends.changed & kDestination) != 0)
       lane.set_destination(i, ends.destination, ends.destination_port);
     if ((ends.changed & kIdentifier) != 0) lane.set_identifier(i, ends.source_port);
-    if ((ends.changed & kZone) != 0) {
-      lane.target[i].zone = ends.zone;
-      lane.changed[i] |= kZone;
-    }
-    // A handshake's packets change the state and its timeout, so they count from either side.
+    if ((ends.changed & kZone) != 0) lane.set_zone(i, ends.zone);
     const bool is_from_outside = (ends.changed & (kSource | kDestination)) == kDestination;
-    lane.idle |= std::uint64_t{is_from_outside && !has_handshake(lane.key[i].protocol)} << i;
+    lane.idle |= std::uint64_t{is_from_outside && !counts_from_outside(burst, lane, i)} << i;
     out += (ends.changed & kSource) != 0;
     in += (ends.changed & kDestination) != 0;
     verdict = Verdict::tracked;

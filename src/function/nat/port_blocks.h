@@ -176,12 +176,12 @@ class PortBlocks {
 
   /// Under the bucket's lock of `customer`, except the atomics. (`uses` is written under the lock.)
   struct alignas(64) Block {
-    std::atomic<std::uint32_t> customer = 0;  // number of the address; 0: nobody
-    std::uint32_t next = kNone;               // the customer's next block
-    std::uint32_t next_customer = kNone;      // first block of the bucket's next customer
-    std::uint32_t sessions = 0;               // of the customer; valid in his first block
-    std::atomic<std::uint32_t> uses = 0;      // of all ports, and by protocols without ports
-    Tick idle_since;                          // valid if `uses` is 0
+    std::atomic<CustomerNumber> customer = 0;  // 0: nobody
+    std::uint32_t next = kNone;                // the customer's next block
+    std::uint32_t next_customer = kNone;       // first block of the bucket's next customer
+    std::uint32_t sessions = 0;                // of the customer; valid in his first block
+    std::atomic<std::uint32_t> uses = 0;       // of all ports, and by protocols without ports
+    Tick idle_since;                           // valid if `uses` is 0
     std::uint8_t touched = 0;  // protocols whose mappings were used before, a bit each
     std::array<std::uint16_t, kSpaces> from{};  // offset from which a free port is looked for
   };

@@ -134,6 +134,7 @@ class Maker {
     check_overlaps();
     check_size();
     settings_->customers = around_.customers;
+    for (const auto& port : around_.ports) settings_->ports.push_back(port.name);
     for (const RawNatRule& rule : raw_.rules) add_rule(rule);
     settings_->index();
     for (const RawForward& forward : raw_.forwards) add_forward(forward);
@@ -231,6 +232,14 @@ class Maker {
                     to_string(of_pools_[n].first) + " is within " + to_string(before) +
                         ", which is in a pool already: give each address once");
       of_pools_[n].first = before;
+    }
+    for (const auto& [pool, line] : of_pools_) {
+      for (const CustomerGroup& group : around_.customers->groups()) {
+        if (pool.contains(group.ends.address) || group.ends.contains(pool.address))
+          problems_.add(line, "nat.pool.addresses",
+                        to_string(pool) + " has far ends of customers' tunnels, " +
+                            to_string(group.ends) + ": give others");
+      }
     }
   }
 

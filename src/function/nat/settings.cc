@@ -118,6 +118,11 @@ void NatSettings::append_doubts(const Surroundings& around, std::vector<std::str
     if (std::ranges::none_of(rules, uses))
       all.push_back("no rule of NAT uses the pool \"" + pools[n].name + "\"");
   }
+  const auto is_for = [](const NatRule& rule) { return !rule.customers.empty(); };
+  if (!customers->empty() && std::ranges::none_of(rules, is_for))
+    all.emplace_back(
+        "no rule of NAT is for the customers behind tunnels, so nothing of theirs leaves: give a "
+        "[[nat.rule]] with customers = \"any\"");
   if (log.refuses && log.file.empty())
     all.emplace_back(
         "nat.log.on_failure is \"refuse\", but IPFIX over UDP does not tell whether a record has "

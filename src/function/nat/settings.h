@@ -111,6 +111,7 @@ struct NatSettings final : FunctionSettings {
   std::vector<AddressV4> own;    ///< hosts' addresses that are also a pool's or forward's, sorted
   /// Behind tunnels; never null.
   std::shared_ptr<const Customers> customers = std::make_shared<const Customers>();
+  std::vector<std::string> ports;  ///< names, by link
 
   /// Fills the tables below. To be called once the members above are complete.
   void index();
