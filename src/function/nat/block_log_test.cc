@@ -373,8 +373,9 @@ TEST(BlockLog, HasTheForwards) {
   ASSERT_TRUE(wait_until([&] { return log->statistics()[0].at("written") == 2; }));
   const auto changed = std::make_shared<NatSettings>(*settings);
   const AddressV4 outside = address_with(0xc6336401);
-  changed->forwards = NatForwards({{outside, address_with(0x0a000001), 80, 8080, kProtocolTcp},
-                                   {address_with(0xc6336480), address_with(0x0a000002)}});
+  changed->forwards =
+      NatForwards({{outside, address_with(0x0a000001), 0x0a000001, 80, 8080, kProtocolTcp},
+                   {address_with(0xc6336480), address_with(0x0a000002), 0x0a000002}});
   log->change_forwards(settings);  // a reload that changes nothing
   log->change_forwards(changed);
   ASSERT_TRUE(wait_until([&] { return log->statistics()[0].at("written") == 6; }));
