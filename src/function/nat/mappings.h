@@ -1,22 +1,24 @@
 // The mappings of one port block and one protocol: which inside endpoint has which port, and which
 // remote addresses may send to it.
 //
-// Mappings are found by a hash of the inside endpoint (and of the remote end, as far as the pool's
-// mapping depends on it), so that the endpoint's next session finds its port. Each port knows its
-// mapping's place, so that packets from outside find the endpoint. Ports are chosen in turn from a
-// random one on: the port that was freed first is used again first.
+// Each port has a slot with the ends of its mapping, so that packets from outside find the
+// endpoint. An index finds the port by a hash of the inside endpoint (and of the remote end, as far
+// as the pool's mapping depends on it), so that the endpoint's next session finds its port. Ports
+// are chosen in turn from a random one on: the port that was freed first is used again first.
 //
-// The memory belongs to the caller. One thread at a time may use the mappings of a block.
+// The memory belongs to the caller: 12 bytes a port and a bit; 18 if mappings depend on remote
+// ends, 44 with peers. One thread at a time may use the mappings of a block.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <optional>
 #include <span>
 
 #include "core/protocol.h"
+#include "millrace/detail/prefetch.h"
 #include "millrace/hash.h"
 #include "millrace/key.h"
 
@@ -44,48 +46,39 @@ constexpr unsigned space_of(std::uint8_t protocol) {
   }
 }
 
-/// An open-addressed table of things that are counted. `T` has `hash(hasher)` and `is_same(other)`.
+/// A hash table with linear probing, whose size is a power of 2. A value that is `T{}` is free, and
+/// there is one at least.
 template <class T>
-class CountedTable {
+class ProbedTable {
  public:
-  struct Slot {
-    T is;
-    std::uint16_t uses = 0;  ///< 0: the place is free
-  };
+  explicit ProbedTable(std::span<T> values) : values_(values) {}
 
-  CountedTable(std::span<Slot> slots, const Hasher& hasher) : slots_(slots), hasher_(&hasher) {}
-
-  std::size_t size() const { return slots_.size(); }
-  Slot& operator[](std::size_t place) const { return slots_[place]; }
-  /// Returns the place where `wanted` is, or the free one where it would be. At least one place
-  /// must be free.
-  std::size_t place_of(const T& wanted) const {
-    std::size_t at = home_of(wanted);
-    while (slots_[at].uses != 0 && !slots_[at].is.is_same(wanted)) at = (at + 1) % size();
+  std::size_t size() const { return values_.size(); }
+  std::size_t home_of(Hash hash) const { return hash & (size() - 1); }
+  T& operator[](std::size_t place) const { return values_[place]; }
+  /// Returns the first place for which `is_it(value)`, or the free one where it would be.
+  template <class IsIt>
+  std::size_t place_of(Hash hash, IsIt&& is_it) const {
+    std::size_t at = home_of(hash);
+    while (!is_free(at) && !is_it(values_[at])) at = home_of(at + 1);
     return at;
   }
-  /// Takes back a use. True: it was the last one, and the place is free. `moved(place)` is called
-  /// for each other slot that moves, with its new place.
-  template <class Moved>
-  bool release(std::size_t place, Moved&& moved) const {
-    if (--slots_[place].uses != 0) return false;
+  bool is_free(std::size_t place) const { return values_[place] == T{}; }
+  /// Makes a place free. Values behind it move up as far as `hash_of(value)` lets them.
+  template <class HashOf>
+  void erase(std::size_t place, HashOf&& hash_of) const {
     std::size_t gap = place;
-    for (std::size_t at = (gap + 1) % size(); slots_[at].uses != 0; at = (at + 1) % size()) {
-      const std::size_t distance = (at - home_of(slots_[at].is)) % size();
-      if (distance < (at - gap) % size()) continue;
-      slots_[gap] = slots_[at];
-      slots_[at].uses = 0;
-      moved(gap);
+    for (std::size_t at = home_of(gap + 1); !is_free(at); at = home_of(at + 1)) {
+      const std::size_t distance = home_of(at - home_of(hash_of(values_[at])));
+      if (distance < home_of(at - gap)) continue;
+      values_[gap] = values_[at];
       gap = at;
     }
-    return true;
+    values_[gap] = T{};
   }
 
  private:
-  std::size_t home_of(const T& wanted) const { return wanted.hash(*hasher_) % size(); }
-
-  std::span<Slot> slots_;  // a power of 2
-  const Hasher* hasher_;
+  std::span<T> values_;
 };
 
 /// The ends by which a mapping is known: those parts of the remote end on which it does not depend
@@ -96,6 +89,12 @@ struct MappedEnds {
   std::uint16_t inside_port = 0;
   std::uint16_t remote_port = 0;
 
+  Hash hash(const Hasher& hasher) const {
+    return hasher(KeyV4{.source = inside,
+                        .destination = remote,
+                        .source_port = inside_port,
+                        .destination_port = remote_port});
+  }
   friend bool operator==(const MappedEnds&, const MappedEnds&) = default;
 };
 
@@ -103,30 +102,42 @@ class Mappings {
  public:
   using Offset = std::uint16_t;  ///< a port's place in its block
 
-  /// Returns the bytes that the mappings of `ports` ports need; a power of 2, 64 to 4096.
-  /// `has_peers`: `admit` and `is_admitted` may be called.
-  static constexpr std::size_t bytes_for(std::size_t ports, bool has_peers) {
-    return sizeof(std::uint64_t) + ports / 8 +
-           ports * (kPlaces * sizeof(Slot) + (has_peers ? kPeers * sizeof(PeerSlot) : 0) +
-                    sizeof(std::uint16_t));
-  }
+  struct Kind {
+    std::size_t ports = 64;    ///< a power of 2, 64 to 4096
+    bool has_remotes = false;  ///< mappings depend on remote ends
+    bool has_peers = false;    ///< `admit` and `is_admitted` may be called
 
-  /// `memory` has `bytes_for(ports, has_peers)` bytes, aligned to 8: all 0 if there are no
-  /// mappings. `hasher` must outlive this.
-  Mappings(std::byte* memory, std::size_t ports, bool has_peers, const Hasher& hasher)
-      : peers_in_use_(reinterpret_cast<std::uint64_t*>(memory)),
-        taken_(peers_in_use_ + 1, ports / 64),
-        table_({reinterpret_cast<Slot*>(taken_.data() + taken_.size()), ports * kPlaces}, hasher),
-        peers_({reinterpret_cast<PeerSlot*>(&table_[0] + table_.size()),
-                has_peers ? ports * kPeers : 0},
-               hasher),
-        place_of_(reinterpret_cast<std::uint16_t*>(memory + bytes_for(ports, has_peers)) - ports,
-                  ports) {}
+    /// Returns the bytes that the mappings need, whole cache lines.
+    constexpr std::size_t bytes() const {
+      const std::size_t each = kPlaces * sizeof(Entry) + sizeof(Slot) +
+                               (has_remotes ? sizeof(Remote) : 0) +
+                               (has_peers ? kPeers * sizeof(Peer) : 0);
+      const std::size_t all = ports / 8 + ports * each + (has_peers ? sizeof(std::uint64_t) : 0);
+      return (all + 63) / 64 * 64;
+    }
+  };
 
-  /// Returns the port that these ends have.
-  std::optional<Offset> find(const MappedEnds& ends) const {
-    const Slot& slot = table_[table_.place_of({ends})];
-    return slot.uses != 0 ? std::optional(slot.is.offset) : std::nullopt;
+  /// `memory` has `kind.bytes()` bytes, aligned to 64. If there are no mappings, its first
+  /// `kind.ports / 8` bytes are 0, and the others all 0 or as the latest mappings have left them.
+  /// `hasher` must outlive this.
+  Mappings(std::byte* memory, const Kind& kind, const Hasher& hasher)
+      : taken_(reinterpret_cast<std::uint64_t*>(memory), kind.ports / 64),
+        index_({reinterpret_cast<Entry*>(taken_.data() + taken_.size()), kind.ports * kPlaces}),
+        slots_(reinterpret_cast<Slot*>(&index_[0] + index_.size()), kind.ports),
+        remotes_(reinterpret_cast<Remote*>(slots_.data() + slots_.size()),
+                 kind.has_remotes ? kind.ports : 0),
+        peers_in_use_(reinterpret_cast<std::uint64_t*>(remotes_.data() + remotes_.size())),
+        peers_(
+            {reinterpret_cast<Peer*>(peers_in_use_ + 1), kind.has_peers ? kind.ports * kPeers : 0}),
+        hasher_(&hasher) {}
+
+  /// Returns the port that these ends, with this hash, have.
+  std::optional<Offset> find(const MappedEnds& ends, Hash hash) const {
+    const Entry tag = tag_of(hash);
+    const std::size_t at = index_.place_of(hash, [&](Entry entry) {
+      return tag_in(entry) == tag && ends_of(offset_in(entry)) == ends;
+    });
+    return index_.is_free(at) ? std::nullopt : std::optional(offset_in(index_[at]));
   }
   /// Returns a free port, from the port `from` on; one of the parity of `like` if there is any.
   /// Ports for which `is_kept(port)` count as taken.
@@ -140,24 +151,34 @@ class Mappings {
   /// True if the port has no mapping.
   bool is_free(Offset offset) const { return (taken_[offset / 64] >> offset % 64 & 1) == 0; }
 
-  /// Gives these ends, which have no mapping, a free port. The mapping has one use.
-  void insert(const MappedEnds& ends, Offset offset) const {
-    const std::size_t at = table_.place_of({ends});
-    table_[at] = {{ends, offset}, 1};
-    place_of_[offset] = static_cast<std::uint16_t>(at);
+  /// Gives these ends, with this hash and no mapping, a free port. The mapping has one use.
+  void insert(const MappedEnds& ends, Hash hash, Offset offset) const {
+    const std::size_t at = index_.place_of(hash, [](Entry) { return false; });
+    index_[at] = static_cast<Entry>(tag_of(hash) | offset);
+    slots_[offset] = {ends.inside, ends.inside_port, 1};
+    if (!remotes_.empty()) remotes_[offset] = {ends.remote, ends.remote_port};
     taken_[offset / 64] |= std::uint64_t{1} << offset % 64;
   }
   /// Returns the ends of a port that is not free.
-  const MappedEnds& ends_of(Offset offset) const { return table_[place_of_[offset]].is.ends; }
+  MappedEnds ends_of(Offset offset) const {
+    const Slot& slot = slots_[offset];
+    MappedEnds ends{.inside = slot.inside, .remote = {}, .inside_port = slot.inside_port};
+    if (remotes_.empty()) return ends;
+    ends.remote = remotes_[offset].address;
+    ends.remote_port = remotes_[offset].port;
+    return ends;
+  }
   /// Counts a use of a port that is not free; there can be 65,535.
-  void use(Offset offset) const { ++table_[place_of_[offset]].uses; }
+  void use(Offset offset) const { ++slots_[offset].uses; }
   /// Takes back a use. True: it was the last one, and the port is free.
   bool release(Offset offset) const {
-    const bool is_last = table_.release(place_of_[offset], [this](std::size_t place) {
-      place_of_[table_[place].is.offset] = static_cast<std::uint16_t>(place);
-    });
-    if (is_last) taken_[offset / 64] &= ~(std::uint64_t{1} << offset % 64);
-    return is_last;
+    if (--slots_[offset].uses != 0) return false;
+    const Hash hash = hash_at(offset);
+    const auto is = static_cast<Entry>(tag_of(hash) | offset);
+    index_.erase(index_.place_of(hash, [is](Entry entry) { return entry == is; }),
+                 [this](Entry entry) { return hash_at(offset_in(entry)); });
+    taken_[offset / 64] &= ~(std::uint64_t{1} << offset % 64);
+    return true;
   }
   std::size_t in_use() const {
     std::size_t count = 0;
@@ -165,57 +186,77 @@ class Mappings {
     return count;
   }
 
+  /// Prefetches what is needed to find the ends with that hash, and else to give them a port from
+  /// `from` on. Any thread may call this function at any time.
+  void prefetch(Hash hash, Offset from) const {
+    detail::prefetch(&index_[index_.home_of(hash)]);
+    detail::prefetch(&taken_[from / 64]);
+    detail::prefetch(&slots_[from]);
+    if (!remotes_.empty()) detail::prefetch(&remotes_[from]);
+  }
+
   /// @name The remote addresses that may send to a port
   /// Each is counted. If there is no room for one more, it is not remembered.
   /// @{
   void admit(Offset offset, const AddressV4& remote) const {
-    PeerSlot& slot = peers_[peers_.place_of({remote, offset})];
-    if (slot.uses == 0) {
+    Peer& peer = peers_[place_of(offset, remote)];
+    if (peer.uses == 0) {
       if (*peers_in_use_ >= peers_.size() / 8 * 7) return;
-      slot.is = {remote, offset};
+      peer = {remote, offset};
       ++*peers_in_use_;
     }
-    ++slot.uses;
+    ++peer.uses;
   }
   bool is_admitted(Offset offset, const AddressV4& remote) const {
-    return peers_[peers_.place_of({remote, offset})].uses != 0;
+    return peers_[place_of(offset, remote)].uses != 0;
   }
   void dismiss(Offset offset, const AddressV4& remote) const {
-    const std::size_t at = peers_.place_of({remote, offset});
-    if (peers_[at].uses != 0 && peers_.release(at, [](std::size_t) {})) --*peers_in_use_;
+    const std::size_t at = place_of(offset, remote);
+    if (peers_[at].uses == 0 || --peers_[at].uses != 0) return;
+    peers_.erase(at, [this](const Peer& peer) { return hash_of(peer.offset, peer.remote); });
+    --*peers_in_use_;
   }
   /// @}
 
  private:
-  static constexpr std::size_t kPlaces = 2;  // places a port
+  static constexpr std::size_t kPlaces = 2;  // of the index, a port
   static constexpr std::size_t kPeers = 4;   // remote addresses a port, in the mean
 
-  struct Mapping {
-    MappedEnds ends;
-    Offset offset = 0;
-
-    Hash hash(const Hasher& hasher) const {
-      return hasher(KeyV4{.source = ends.inside,
-                          .destination = ends.remote,
-                          .source_port = ends.inside_port,
-                          .destination_port = ends.remote_port});
-    }
-    bool is_same(const Mapping& other) const { return ends == other.ends; }
+  /// The low bits are a port, the others a part of the hash, which is never 0: most entries of
+  /// other ends are told apart without a look at their slots. 0: free.
+  using Entry = std::uint16_t;
+  struct Slot {
+    AddressV4 inside;
+    std::uint16_t inside_port;
+    std::uint16_t uses;
+  };
+  struct Remote {
+    AddressV4 address;
+    std::uint16_t port;
   };
   struct Peer {
     AddressV4 remote;
     Offset offset = 0;
+    std::uint16_t uses = 0;
 
-    Hash hash(const Hasher& hasher) const {
-      return hasher(KeyV4{.source = remote, .destination = {}, .source_port = offset});
-    }
-    bool is_same(const Peer& other) const {
-      return remote == other.remote && offset == other.offset;
-    }
+    friend bool operator==(const Peer&, const Peer&) = default;
   };
-  using Slot = CountedTable<Mapping>::Slot;
-  using PeerSlot = CountedTable<Peer>::Slot;
-  static_assert(sizeof(Slot) == 16 && sizeof(PeerSlot) == 8);
+  static_assert(sizeof(Slot) == 8 && sizeof(Remote) == 6 && sizeof(Peer) == 8);
+
+  Offset offset_in(Entry entry) const { return static_cast<Offset>(entry & (slots_.size() - 1)); }
+  Entry tag_in(Entry entry) const { return static_cast<Entry>(entry & ~(slots_.size() - 1)); }
+  Entry tag_of(Hash hash) const {
+    return std::max(tag_in(static_cast<Entry>(hash >> 48)), static_cast<Entry>(slots_.size()));
+  }
+  Hash hash_at(Offset offset) const { return ends_of(offset).hash(*hasher_); }
+  Hash hash_of(Offset offset, const AddressV4& remote) const {
+    return (*hasher_)(KeyV4{.source = remote, .destination = {}, .source_port = offset});
+  }
+  std::size_t place_of(Offset offset, const AddressV4& remote) const {
+    return peers_.place_of(hash_of(offset, remote), [&](const Peer& peer) {
+      return peer.offset == offset && peer.remote == remote;
+    });
+  }
 
   template <class IsKept>
   std::optional<Offset> free_among(std::uint64_t which, Offset from, IsKept&& is_kept) const {
@@ -235,11 +276,13 @@ class Mappings {
     return std::nullopt;
   }
 
-  std::uint64_t* peers_in_use_;
   std::span<std::uint64_t> taken_;  // ports, a bit each
-  CountedTable<Mapping> table_;
-  CountedTable<Peer> peers_;
-  std::span<std::uint16_t> place_of_;  // by port
+  ProbedTable<Entry> index_;
+  std::span<Slot> slots_;      // by port
+  std::span<Remote> remotes_;  // by port; empty: mappings do not depend on them
+  std::uint64_t* peers_in_use_;
+  ProbedTable<Peer> peers_;
+  const Hasher* hasher_;
 };
 
 }  // namespace millrace

@@ -111,6 +111,7 @@ Steered NatV4::steer(std::span<const KeyV4> keys) const {
 std::uint64_t NatV4::screen(Burst& burst, Lane<KeyV4>& lane, std::uint64_t unknown) {
   now_ = burst.now;
   std::uint64_t begin = 0;
+  std::size_t soon = 0;
   for_each_bit(unknown, [&](unsigned i) {
     const KeyV4& key = lane.key[i];
     Verdict& verdict = burst.verdict[lane.packet[i]];
@@ -138,7 +139,9 @@ std::uint64_t NatV4::screen(Burst& burst, Lane<KeyV4>& lane, std::uint64_t unkno
       return;
     }
     begin |= std::uint64_t{1} << i;
+    if (need.rule != nullptr) soon_[soon++] = wanted_of(key, *need.rule);
   });
+  blocks_->prefetch(std::span(soon_).first(soon));
   return begin;
 }
 
@@ -229,15 +232,19 @@ void NatV4::open(const Burst& burst, Opening<KeyV4>& opening) {
 
 auto NatV4::take(const Opening<KeyV4>& opening, const NatRule& rule)
     -> std::expected<PortBlocks::Taken, Verdict> {
-  return blocks_->take(
-      {.inside = source_of(opening.key),
-       .remote = remote_of(opening.key),
-       .customer = NatSettings::customer_by(rule, opening.key.number_of_zone(), opening.key.source),
-       .protocol = opening.key.protocol,
-       .pool = rule.pool,
-       .now = now_,
-       .attempt = opening.attempt,
-       .forwards = &settings_->forwards});
+  PortBlocks::Wanted wanted = wanted_of(opening.key, rule);
+  wanted.attempt = opening.attempt;
+  return blocks_->take(wanted);
+}
+
+PortBlocks::Wanted NatV4::wanted_of(const KeyV4& key, const NatRule& rule) const {
+  return {.inside = source_of(key),
+          .remote = remote_of(key),
+          .customer = NatSettings::customer_by(rule, key.number_of_zone(), key.source),
+          .protocol = key.protocol,
+          .pool = rule.pool,
+          .now = now_,
+          .forwards = &settings_->forwards};
 }
 
 void NatV4::accept(Opening<KeyV4>& opening, const State& state) {

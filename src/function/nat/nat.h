@@ -109,10 +109,12 @@ class NatV4 final : public FunctionFor<KeyV4> {
   void release_resumed();
   std::expected<PortBlocks::Taken, Verdict> take(const Opening<KeyV4>& opening,
                                                  const NatRule& rule);
+  PortBlocks::Wanted wanted_of(const KeyV4& key, const NatRule& rule) const;
 
   std::shared_ptr<const NatSettings> settings_;
   std::shared_ptr<PortBlocks> blocks_;
   NatCounters counters_;
+  std::array<PortBlocks::Wanted, PortBlocks::kSoon> soon_;  // scratch of `screen`
   Tick now_;
   /// A resumed session whose `Event::adopted` has not come: without it, its ports are given back.
   struct Resumed {

@@ -1,7 +1,5 @@
 #include "function/nat/port_blocks.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -14,7 +12,6 @@ namespace millrace {
 
 PortBlocks::PortBlocks(std::span<const NatPool> pools, const Secret& secret) : hasher_(secret) {
   std::uint32_t blocks = 0;
-  std::size_t bytes = 0;
   for (const NatPool& is : pools) {
     Pool& pool = pools_.emplace_back();
     pool.is = is;
@@ -24,13 +21,14 @@ PortBlocks::PortBlocks(std::span<const NatPool> pools, const Secret& secret) : h
       prefix_at_.push_back({static_cast<std::uint32_t>(pools_.size() - 1), pool.addresses});
       pool.addresses += addresses_in(prefix);
     }
-    pool.words = (is.blocks_per_address() + 63) / 64;
+    pool.per_address = is.blocks_per_address();
+    pool.words = (pool.per_address + 63) / 64;
     pool.taken = std::vector<std::atomic<std::uint64_t>>(std::size_t{pool.words} * pool.addresses);
-    pool.table_bytes = Mappings::bytes_for(is.block_size, is.has_peers());
-    pool.tables_at = bytes;
-    const std::uint32_t own = pool.addresses * is.blocks_per_address();
-    blocks += own;
-    bytes += std::size_t{own} * kSpaces * pool.table_bytes;
+    pool.kind = {.ports = is.block_size,
+                 .has_remotes = is.mapping != Dependence::endpoint_independent,
+                 .has_peers = is.has_peers()};
+    pool.table_size.bytes = pool.kind.bytes();
+    blocks += pool.addresses * pool.per_address;
   }
   prefixes_ = PrefixTable<AddressV4>(all_prefixes_);
   blocks_ = std::vector<Block>(blocks);
@@ -43,27 +41,20 @@ PortBlocks::PortBlocks(std::span<const NatPool> pools, const Secret& secret) : h
     }
   }
   buckets_ = std::vector<Bucket>(std::bit_ceil(std::max<std::size_t>(blocks, 64)));
-  tables_bytes_ = bytes;
 }
 
 Result<std::unique_ptr<PortBlocks>> PortBlocks::create(std::span<const NatPool> pools,
                                                        Secret secret) {
   std::unique_ptr<PortBlocks> made(new PortBlocks(pools, secret));
-  if (made->tables_bytes_ == 0) return made;
-  // Only what blocks in use need is ever touched; huge pages would take 2 MiB for each block.
-  void* const tables = ::mmap(nullptr, made->tables_bytes_, PROT_READ | PROT_WRITE,
-                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (tables == MAP_FAILED)
-    return std::unexpected(Error{"no address space is left for the mappings of the pools (" +
-                                 std::to_string(made->tables_bytes_ >> 20) +
-                                 " MiB): give smaller pools"});
-  static_cast<void>(::madvise(tables, made->tables_bytes_, MADV_NOHUGEPAGE));
-  made->tables_ = static_cast<std::byte*>(tables);
+  std::size_t bytes = 0;
+  std::size_t tables = 0;
+  for (const Pool& pool : made->pools_) {
+    const std::size_t own = std::size_t{pool.addresses} * pool.per_address * kSpaces;
+    bytes += own * pool.table_size.bytes;
+    tables += own;
+  }
+  if (const auto ok = made->tables_.reserve(bytes, tables); !ok) return std::unexpected(ok.error());
   return made;
-}
-
-PortBlocks::~PortBlocks() {
-  if (tables_ != nullptr) ::munmap(tables_, tables_bytes_);
 }
 
 // --- places
@@ -91,7 +82,7 @@ auto PortBlocks::pool_of(std::uint32_t block) const -> Pool& {
 
 std::uint32_t PortBlocks::block_at(const Place& place, std::uint16_t port) const {
   const Pool& pool = pools_[place.pool];
-  const std::uint32_t blocks = pool.is.blocks_per_address();
+  const std::uint32_t blocks = pool.per_address;
   const std::uint32_t block = (port - std::uint32_t{pool.is.first_port}) / pool.is.block_size;
   if (port < pool.is.first_port || block >= blocks) return kNone;
   return pool.first_block + place.address * blocks + block;
@@ -99,26 +90,20 @@ std::uint32_t PortBlocks::block_at(const Place& place, std::uint16_t port) const
 
 std::pair<std::atomic<std::uint64_t>&, std::uint64_t> PortBlocks::bit_of(Pool& pool,
                                                                          std::uint32_t block) {
-  const std::uint32_t blocks = pool.is.blocks_per_address();
+  const std::uint32_t blocks = pool.per_address;
   const std::uint32_t number = block - pool.first_block;
   const std::size_t word = std::size_t{number / blocks} * pool.words + number % blocks / 64;
   return {pool.taken[word], std::uint64_t{1} << number % blocks % 64};
 }
 
 EndpointV4 PortBlocks::outside_of(const Pool& pool, const PortRef& ref) const {
-  const std::uint32_t blocks = pool.is.blocks_per_address();
+  const std::uint32_t blocks = pool.per_address;
   const std::uint32_t number = ref.block() - pool.first_block;
   EndpointV4 is{address_of(pool, number / blocks)};
   if (ref.offset() != PortRef::kNoPort)
     is.port = static_cast<std::uint16_t>(pool.is.first_port + number % blocks * pool.is.block_size +
                                          ref.offset());
   return is;
-}
-
-Mappings PortBlocks::mappings(const Pool& pool, std::uint32_t block, unsigned space) const {
-  const std::size_t table = std::size_t{block - pool.first_block} * kSpaces + space;
-  return {tables_ + pool.tables_at + table * pool.table_bytes, pool.is.block_size,
-          pool.is.has_peers(), hasher_};
 }
 
 MappedEnds PortBlocks::ends_of(const Pool& pool, const Wanted& wanted) {
@@ -141,7 +126,7 @@ std::uint32_t PortBlocks::first_of(const Bucket& bucket, std::uint32_t customer,
                                    const Pool& pool) const {
   std::uint32_t first = bucket.first;
   while (first != kNone && (blocks_[first].customer.load(std::memory_order_relaxed) != customer ||
-                            &pool_of(first) != &pool))
+                            !is_of(pool, first)))
     first = blocks_[first].next_customer;
   return first;
 }
@@ -168,7 +153,7 @@ std::uint32_t PortBlocks::claim(Pool& pool, std::uint32_t block, std::uint32_t c
 /// Gives the customer a free block of that address, if there is one.
 std::uint32_t PortBlocks::claim_at(Pool& pool, std::uint32_t address, std::uint32_t customer,
                                    Tick now) {
-  const std::uint32_t blocks = pool.is.blocks_per_address();
+  const std::uint32_t blocks = pool.per_address;
   for (unsigned n = 0; n < pool.words; ++n) {
     const auto& word = pool.taken[std::size_t{address} * pool.words + n];
     for (std::uint64_t free = ~word.load(std::memory_order_relaxed); free != 0; free &= free - 1) {
@@ -185,7 +170,7 @@ std::uint32_t PortBlocks::claim_at(Pool& pool, std::uint32_t address, std::uint3
 /// Gives a new customer a free block of an address that a hash chooses, or of one behind it.
 std::uint32_t PortBlocks::claim_anywhere(Pool& pool, std::uint32_t customer, Tick now) {
   constexpr std::uint32_t kMost = 16'384;  // addresses that are looked at, to bound the time
-  const std::int64_t blocks = std::int64_t{pool.addresses} * pool.is.blocks_per_address();
+  const std::int64_t blocks = std::int64_t{pool.addresses} * pool.per_address;
   if (pool.held.load(std::memory_order_relaxed) >= blocks) return kNone;
   const Hash hash =
       hasher_(KeyV4{.source = address_with(customer), .destination = {}, .protocol = 1});
@@ -222,7 +207,7 @@ void PortBlocks::remove(Bucket& bucket, const Pool& pool, std::uint32_t block) {
     blocks_[before].next = is.next;
     return;
   }
-  std::uint32_t* link = &bucket.first;
+  Relaxed<std::uint32_t>* link = &bucket.first;
   while (*link != block) link = &blocks_[*link].next_customer;
   *link = is.next != kNone ? is.next : is.next_customer;
   if (is.next == kNone) return;
@@ -242,6 +227,10 @@ void PortBlocks::reclaim(Pool& pool, std::uint32_t block, Tick now) {
   if (!rests || elapsed_ms(is.idle_since, now) < kRestMs) return;
   if (!events_.note(false, block, customer, now)) return;
   remove(bucket, pool, block);
+  for (auto& table : is.table) {
+    if (table != 0) tables_.give_back(pool.table_size, table);
+    table = 0;
+  }
   is.customer.store(0, std::memory_order_release);
   pool.held.fetch_sub(1, std::memory_order_relaxed);
   const auto [word, bit] = bit_of(pool, block);
@@ -256,7 +245,7 @@ bool PortBlocks::reclaim_near(Pool& pool, std::uint32_t customer, Tick now) {
   std::uint32_t before = pool.swept_at.load(std::memory_order_relaxed);
   if (before == now.ms + 1 || !pool.swept_at.compare_exchange_strong(before, now.ms + 1))
     return false;
-  const std::uint32_t blocks = pool.is.blocks_per_address();
+  const std::uint32_t blocks = pool.per_address;
   std::uint32_t first = kNone;
   {
     Bucket& bucket = bucket_of(customer);

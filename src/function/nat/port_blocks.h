@@ -4,12 +4,14 @@
 // All workers share the blocks. A block's customer is an atomic, so any worker may ask for it at
 // any time (`customer_at`). All else of a customer is under the lock of his bucket, which workers
 // take for some 100 ns when a session begins or ends; as a customer's sessions have one worker,
-// it is hardly ever contended.
+// it is hardly ever contended. Without the lock, `prefetch` reads what is `Relaxed`, as hints.
 //
 // A block without mappings stays with its customer, to be used again at once. Another customer
-// may have it after `kRestMs` (RFC 6888, REQ-8).
+// may have it after `kRestMs` (RFC 6888, REQ-8). A block's first mapping of a protocol gets it a
+// table of mappings (table_memory.h), which it has until its customer changes.
 //
-// Nothing here allocates memory, blocks for long or throws, except `create`.
+// Nothing here allocates memory, blocks for long or throws, except `create`; but the first use of a
+// table may wait for the kernel's pages (table_memory.h).
 #pragma once
 
 #include <array>
@@ -21,15 +23,16 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "core/prefix_table.h"
+#include "core/relaxed.h"
 #include "core/verdict.h"
 #include "function/nat/block_events.h"
 #include "function/nat/mappings.h"
 #include "function/nat/settings.h"
+#include "function/nat/table_memory.h"
 #include "millrace/hash.h"
 #include "millrace/types.h"
 
@@ -97,7 +100,6 @@ class PortBlocks {
   /// The pools have at most `kMostBlocks` blocks. Error (failed): no address space.
   static Result<std::unique_ptr<PortBlocks>> create(std::span<const NatPool> pools,
                                                     Secret secret = Secret::random());
-  ~PortBlocks();
   PortBlocks(const PortBlocks&) = delete;
   PortBlocks& operator=(const PortBlocks&) = delete;
 
@@ -121,6 +123,9 @@ class PortBlocks {
     PortRef ref;
     EndpointV4 outside;
   };
+  static constexpr std::size_t kSoon = 64;
+  /// Prefetches what `take` will need for these sessions, at most `kSoon`.
+  void prefetch(std::span<const Wanted> soon) const;
   /// Gives a session from inside its public port; it counts for its customer until `release`.
   /// Errors: `no_port`, `customer_limit`; `no_record`, if it takes a block that cannot be logged.
   std::expected<Taken, Verdict> take(const Wanted& wanted);
@@ -176,38 +181,32 @@ class PortBlocks {
 
   /// Under the bucket's lock of `customer`, except the atomics. (`uses` is written under the lock.)
   struct alignas(64) Block {
-    std::atomic<CustomerNumber> customer = 0;  // 0: nobody
-    std::uint32_t next = kNone;                // the customer's next block
-    std::uint32_t next_customer = kNone;       // first block of the bucket's next customer
-    std::uint32_t sessions = 0;                // of the customer; valid in his first block
-    std::atomic<std::uint32_t> uses = 0;       // of all ports, and by protocols without ports
-    Tick idle_since;                           // valid if `uses` is 0
-    std::uint8_t touched = 0;  // protocols whose mappings were used before, a bit each
-    std::array<std::uint16_t, kSpaces> from{};  // offset from which a free port is looked for
+    std::atomic<CustomerNumber> customer = 0;      // 0: nobody
+    Relaxed<std::uint32_t> next = kNone;           // the customer's next block
+    Relaxed<std::uint32_t> next_customer = kNone;  // first block of the bucket's next customer
+    std::uint32_t sessions = 0;                    // of the customer; valid in his first block
+    std::atomic<std::uint32_t> uses = 0;           // of all ports, and by protocols without ports
+    Tick idle_since;                               // valid if `uses` is 0
+    // For each protocol, its mappings, 0 if the customer had none yet; and the offset from which a
+    // free port is looked for.
+    std::array<Relaxed<TableMemory::Place>, kSpaces> table{};
+    std::array<Relaxed<std::uint16_t>, kSpaces> from{};
   };
+  static_assert(sizeof(Block) == 64);
   struct Bucket {
     std::atomic<bool> is_locked = false;
-    std::uint32_t first = kNone;  // first block of the first customer
+    Relaxed<std::uint32_t> first = kNone;  // first block of the first customer
   };
-  /// Holds the lock of a bucket.
-  class Guard {
-   public:
-    explicit Guard(Bucket& bucket) : bucket_(bucket) {
-      while (bucket_.is_locked.exchange(true, std::memory_order_acquire)) std::this_thread::yield();
-    }
-    ~Guard() { bucket_.is_locked.store(false, std::memory_order_release); }
-    Guard(const Guard&) = delete;
-    Guard& operator=(const Guard&) = delete;
-
-   private:
-    Bucket& bucket_;
+  struct Guard : BriefLock {
+    explicit Guard(Bucket& bucket) : BriefLock(bucket.is_locked) {}
   };
   struct Pool {
     NatPool is;
     std::uint32_t first_block = 0;
     std::uint32_t addresses = 0;
-    std::size_t table_bytes = 0;                    // of the mappings of one block and protocol
-    std::size_t tables_at = 0;                      // bytes from `tables_`
+    std::uint32_t per_address = 0;  // blocks
+    Mappings::Kind kind;            // of its tables
+    TableMemory::Size table_size;
     unsigned words = 0;                             // of an address in `taken`
     std::vector<std::atomic<std::uint64_t>> taken;  // blocks of each address, a bit each
     std::atomic<std::uint32_t> swept = 0;     // address from which resting blocks are looked for
@@ -236,15 +235,35 @@ class PortBlocks {
   static std::pair<std::atomic<std::uint64_t>&, std::uint64_t> bit_of(Pool& pool,
                                                                       std::uint32_t block);
   EndpointV4 outside_of(const Pool& pool, const PortRef& ref) const;
-  Mappings mappings(const Pool& pool, std::uint32_t block, unsigned space) const;
+  static bool is_of(const Pool& pool, std::uint32_t block) {
+    return block - pool.first_block < pool.addresses * pool.per_address;
+  }
+  Mappings mappings_in(const Pool& pool, TableMemory::Place table) const {
+    return {tables_.at(table), pool.kind, hasher_};
+  }
+  /// Returns the mappings of a block and protocol, which were used before.
+  Mappings mappings(const Pool& pool, std::uint32_t block, unsigned space) const {
+    return mappings_in(pool, blocks_[block].table[space]);
+  }
+  /// Returns the mappings of a block and protocol, in a new table if it has none.
+  Mappings mappings_made(Pool& pool, std::uint32_t block, unsigned space) {
+    auto& table = blocks_[block].table[space];
+    if (table == 0) table = tables_.take(pool.table_size);
+    return mappings_in(pool, table);
+  }
   static MappedEnds ends_of(const Pool& pool, const Wanted& wanted);
   /// True if the public end is a forward's.
   static bool is_kept(const Wanted& wanted, const EndpointV4& end) {
     return wanted.forwards != nullptr &&
            wanted.forwards->to(end.address, end.port, wanted.protocol) != nullptr;
   }
+  /// True if the public end of a port is a forward's.
+  bool is_kept(const Pool& pool, const Wanted& wanted, const PortRef& ref) const {
+    return wanted.forwards != nullptr && !wanted.forwards->all().empty() &&
+           is_kept(wanted, outside_of(pool, ref));
+  }
 
-  std::uint64_t mappings_in(std::uint32_t block) const;
+  std::uint64_t count_mappings(std::uint32_t block) const;
 
   Bucket& bucket_of(std::uint32_t customer) const;
   std::uint32_t first_of(const Bucket& bucket, std::uint32_t customer, const Pool& pool) const;
@@ -257,13 +276,17 @@ class PortBlocks {
   bool reclaim_near(Pool& pool, std::uint32_t customer, Tick now);
 
   std::expected<Taken, Verdict> take_now(Pool& pool, const Wanted& wanted, bool& lacks_block);
-  std::optional<PortRef> find(Pool& pool, std::uint32_t first, const Wanted& wanted);
-  std::optional<PortRef> take_in(Pool& pool, std::uint32_t block, const Wanted& wanted);
-  std::optional<PortRef> share(Pool& pool, std::uint32_t first, const Wanted& wanted);
-  /// Notes that the block has mappings of these protocols: others' memory was never touched.
-  void touch(std::uint32_t block, unsigned space) {
-    blocks_[block].touched |= static_cast<std::uint8_t>(1U << space);
-  }
+  /// The mapping that a session needs.
+  struct Sought {
+    unsigned space;
+    MappedEnds ends;
+    Hash hash;
+  };
+  std::optional<PortRef> find(const Pool& pool, std::uint32_t first, const Sought& sought);
+  std::optional<PortRef> take_in(Pool& pool, std::uint32_t block, const Wanted& wanted,
+                                 const Sought& sought);
+  std::optional<PortRef> share(Pool& pool, std::uint32_t first, const Wanted& wanted,
+                               const Sought& sought);
   Taken count(Pool& pool, std::uint32_t first, const PortRef& ref, const Wanted& wanted);
 
   Hasher hasher_;
@@ -274,8 +297,7 @@ class PortBlocks {
   std::vector<Place> prefix_at_;  // pool of a prefix, and the number of its first address
   std::vector<Block> blocks_;
   mutable std::vector<Bucket> buckets_;
-  std::byte* tables_ = nullptr;
-  std::size_t tables_bytes_ = 0;
+  TableMemory tables_;
 };
 
 }  // namespace millrace

@@ -216,6 +216,7 @@ TEST(PortBlocksThreads, GiveNoPortToTwo) {
           .protocol = kProtocolUdp,
           .pool = 0,
           .now = now};
+      blocks->prefetch(std::array{wanted});
       const auto taken = blocks->take(wanted);
       if (!taken) continue;
       live.push_back({wanted, *taken});

@@ -1,22 +1,57 @@
 // Sessions that take ports of their customers' blocks, and give them back. A part of PortBlocks.
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "core/address_numbers.h"
 #include "function/nat/port_blocks.h"
+#include "millrace/detail/prefetch.h"
 
 namespace millrace {
 
 // --- from inside
 
+/// Goes from line to line, as each one says where the next is.
+void PortBlocks::prefetch(std::span<const Wanted> soon) const {
+  soon = soon.first(std::min(soon.size(), kSoon));
+  std::array<const Bucket*, kSoon> buckets;
+  std::array<std::uint32_t, kSoon> firsts;
+  for (std::size_t n = 0; n < soon.size(); ++n) {
+    buckets[n] = &bucket_of(soon[n].customer);
+    detail::prefetch(buckets[n]);
+  }
+  for (std::size_t n = 0; n < soon.size(); ++n) {
+    firsts[n] = buckets[n]->first;
+    if (firsts[n] != kNone) detail::prefetch(&blocks_[firsts[n]]);
+  }
+  for (std::size_t n = 0; n < soon.size(); ++n) {
+    const Wanted& wanted = soon[n];
+    const Pool& pool = pools_[wanted.pool];
+    const unsigned space = space_of(wanted.protocol);
+    if (space == kNoSpace) continue;
+    const Hash hash = ends_of(pool, wanted).hash(hasher_);
+    // Without the lock the blocks may change at any time, so their number is bounded here.
+    unsigned left = 4;
+    std::uint32_t at = firsts[n];
+    const auto is_his = [&] {
+      return blocks_[at].customer.load(std::memory_order_relaxed) == wanted.customer &&
+             is_of(pool, at);
+    };
+    for (; left != 0 && at != kNone && !is_his(); --left) at = blocks_[at].next_customer;
+    for (; left != 0 && at != kNone && is_his(); --left, at = blocks_[at].next) {
+      const TableMemory::Place table = blocks_[at].table[space];
+      if (table != 0) mappings_in(pool, table).prefetch(hash, blocks_[at].from[space]);
+    }
+  }
+}
+
 /// Returns the port that the session's mapping has already, counted once more.
-std::optional<PortRef> PortBlocks::find(Pool& pool, std::uint32_t first, const Wanted& wanted) {
-  const unsigned space = space_of(wanted.protocol);
-  const MappedEnds ends = ends_of(pool, wanted);
+std::optional<PortRef> PortBlocks::find(const Pool& pool, std::uint32_t first,
+                                        const Sought& sought) {
   for (std::uint32_t block = first; block != kNone; block = blocks_[block].next) {
-    if ((blocks_[block].touched >> space & 1) == 0) continue;
-    const Mappings all = mappings(pool, block, space);
-    const auto offset = all.find(ends);
+    if (blocks_[block].table[sought.space] == 0) continue;
+    const Mappings all = mappings(pool, block, sought.space);
+    const auto offset = all.find(sought.ends, sought.hash);
     if (!offset) continue;
     all.use(*offset);
     return PortRef{block, *offset};
@@ -25,27 +60,26 @@ std::optional<PortRef> PortBlocks::find(Pool& pool, std::uint32_t first, const W
 }
 
 /// Gives the session a free port of that block.
-std::optional<PortRef> PortBlocks::take_in(Pool& pool, std::uint32_t block, const Wanted& wanted) {
-  const unsigned space = space_of(wanted.protocol);
-  touch(block, space);
-  const Mappings all = mappings(pool, block, space);
-  std::uint16_t& from = blocks_[block].from[space];
+std::optional<PortRef> PortBlocks::take_in(Pool& pool, std::uint32_t block, const Wanted& wanted,
+                                           const Sought& sought) {
+  const Mappings all = mappings_made(pool, block, sought.space);
+  auto& from = blocks_[block].from[sought.space];
   // Blocks begin at an even port, or at an odd one like the pool.
   const auto like = static_cast<std::uint16_t>(wanted.inside.port ^ pool.is.first_port);
   const auto offset = all.free_port(
-      from, like, [&](std::uint16_t at) { return is_kept(wanted, outside_of(pool, {block, at})); });
+      from, like, [&](std::uint16_t at) { return is_kept(pool, wanted, {block, at}); });
   if (!offset) return std::nullopt;
-  all.insert(ends_of(pool, wanted), *offset);
+  all.insert(sought.ends, sought.hash, *offset);
   from = static_cast<std::uint16_t>((*offset + 1) % pool.is.block_size);
   return PortRef{block, *offset};
 }
 
 /// Gives the session a port that others use to other remote ends: one that a hash chooses, and for
 /// each further attempt the next one.
-std::optional<PortRef> PortBlocks::share(Pool& pool, std::uint32_t first, const Wanted& wanted) {
+std::optional<PortRef> PortBlocks::share(Pool& pool, std::uint32_t first, const Wanted& wanted,
+                                         const Sought& sought) {
   constexpr std::uint32_t kMostAttempts = 16;
   if (!pool.is.shares_ports() || wanted.attempt >= kMostAttempts) return std::nullopt;
-  const unsigned space = space_of(wanted.protocol);
   const Hash hash = hasher_(KeyV4{.source = wanted.inside.address,
                                   .destination = wanted.remote.address,
                                   .source_port = wanted.inside.port,
@@ -56,14 +90,13 @@ std::optional<PortRef> PortBlocks::share(Pool& pool, std::uint32_t first, const 
   std::uint64_t port = (hash % ports + wanted.attempt) % ports;
   std::uint32_t block = first;
   for (; port >= pool.is.block_size; port -= pool.is.block_size) block = blocks_[block].next;
-  touch(block, space);
-  const Mappings all = mappings(pool, block, space);
+  const Mappings all = mappings_made(pool, block, sought.space);
   const auto offset = static_cast<std::uint16_t>(port);
-  const MappedEnds ends = ends_of(pool, wanted);
-  if (is_kept(wanted, outside_of(pool, {block, offset}))) return std::nullopt;
+  if (is_kept(pool, wanted, {block, offset})) return std::nullopt;
   if (all.is_free(offset)) {
-    if (all.find(ends)) return std::nullopt;  // the previous attempt's mapping
-    all.insert(ends, offset);
+    // The previous attempt may have made the mapping.
+    if (all.find(sought.ends, sought.hash)) return std::nullopt;
+    all.insert(sought.ends, sought.hash, offset);
   } else {
     all.use(offset);
   }
@@ -93,7 +126,6 @@ auto PortBlocks::take_now(Pool& pool, const Wanted& wanted, bool& lacks_block)
   std::uint32_t first = first_of(bucket, customer, pool);
   if (first != kNone && blocks_[first].sessions >= pool.is.sessions_per_customer)
     return std::unexpected(Verdict::customer_limit);
-  const bool has_port = space_of(wanted.protocol) != kNoSpace;
   std::optional<PortRef> ref;
   if (first == kNone) {
     const std::uint32_t block = claim_anywhere(pool, customer, wanted.now);
@@ -103,25 +135,28 @@ auto PortBlocks::take_now(Pool& pool, const Wanted& wanted, bool& lacks_block)
     append(bucket, first, block);
     blocks_[block].idle_since = wanted.now;
   }
-  if (!has_port) {
+  const unsigned space = space_of(wanted.protocol);
+  if (space == kNoSpace) {
     if (wanted.attempt > 0) return std::unexpected(Verdict::no_port);
     return count(pool, first, {first, PortRef::kNoPort}, wanted);
   }
-  if (wanted.attempt == 0) ref = find(pool, first, wanted);
+  const MappedEnds ends = ends_of(pool, wanted);
+  const Sought sought{space, ends, ends.hash(hasher_)};
+  if (wanted.attempt == 0) ref = find(pool, first, sought);
   std::uint32_t held = 0;
   for (std::uint32_t block = first; !ref && block != kNone; block = blocks_[block].next, ++held)
-    if (wanted.attempt == 0) ref = take_in(pool, block, wanted);
+    if (wanted.attempt == 0) ref = take_in(pool, block, wanted, sought);
   if (!ref && wanted.attempt == 0 && held < pool.is.blocks_per_customer) {
-    const std::uint32_t address = (first - pool.first_block) / pool.is.blocks_per_address();
+    const std::uint32_t address = (first - pool.first_block) / pool.per_address;
     const std::uint32_t block = claim_at(pool, address, customer, wanted.now);
     if (block == kNoRecord) return std::unexpected(Verdict::no_record);
     lacks_block = block == kNone;
     if (!lacks_block) {
       append(bucket, first, block);
-      ref = take_in(pool, block, wanted);
+      ref = take_in(pool, block, wanted, sought);
     }
   }
-  if (!ref) ref = share(pool, first, wanted);
+  if (!ref) ref = share(pool, first, wanted, sought);
   if (!ref) return std::unexpected(Verdict::no_port);
   return count(pool, first, *ref, wanted);
 }
@@ -171,12 +206,12 @@ auto PortBlocks::take_again(const Wanted& wanted, const EndpointV4& outside, con
     if (claim(pool, block, customer, wanted.now) >= kNoRecord) return refused;
     append(bucket, first, block);
   }
-  touch(block, space);
-  const Mappings all = mappings(pool, block, space);
+  const Mappings all = mappings_made(pool, block, space);
   const PortRef ref{block, offset_of(pool, outside.port)};
   if (all.is_free(ref.offset())) {
-    if (all.find(ends)) return refused;  // the endpoint has another port by now
-    all.insert(ends, ref.offset());
+    const Hash hash = ends.hash(hasher_);
+    if (all.find(ends, hash)) return refused;  // the endpoint has another port by now
+    all.insert(ends, hash, ref.offset());
   } else if (pool.is.shares_ports() || all.ends_of(ref.offset()) == ends) {
     all.use(ref.offset());
   } else {
@@ -200,7 +235,7 @@ auto PortBlocks::enter(const Arrived& arrived, bool takes) -> std::expected<Insi
   Bucket& bucket = bucket_of(customer);
   const Guard guard(bucket);
   if (blocks_[block].customer.load(std::memory_order_relaxed) != customer ||
-      (blocks_[block].touched >> space & 1) == 0)
+      blocks_[block].table[space] == 0)
     return refused;
   const Mappings all = mappings(pool, block, space);
   const auto offset = offset_of(pool, arrived.outside.port);
@@ -247,11 +282,10 @@ void PortBlocks::release(const PortRef& ref, std::uint8_t protocol, const Addres
   --blocks_[first_of(bucket, customer, pool)].sessions;
 }
 
-std::uint64_t PortBlocks::mappings_in(std::uint32_t block) const {
+std::uint64_t PortBlocks::count_mappings(std::uint32_t block) const {
   std::uint64_t count = 0;
   for (unsigned space = 0; space < kSpaces; ++space) {
-    if ((blocks_[block].touched >> space & 1) != 0)
-      count += mappings(pool_of(block), block, space).in_use();
+    if (blocks_[block].table[space] != 0) count += mappings(pool_of(block), block, space).in_use();
   }
   return count;
 }
@@ -265,7 +299,7 @@ std::vector<HeldBlock> PortBlocks::held_by(CustomerNumber customer) const {
     const std::uint32_t first = first_of(bucket, customer, pool);
     for (std::uint32_t block = first; block != kNone; block = blocks_[block].next) {
       HeldBlock& is = all.emplace_back(this->block(block));
-      is.mappings = mappings_in(block);
+      is.mappings = count_mappings(block);
       is.sessions = blocks_[first].sessions;
     }
   }
@@ -295,7 +329,7 @@ PoolUse PortBlocks::use_of(std::size_t number) const {
   const Pool& pool = pools_[number];
   PoolUse is{
       .addresses = pool.addresses,
-      .blocks = std::uint64_t{pool.addresses} * pool.is.blocks_per_address(),
+      .blocks = std::uint64_t{pool.addresses} * pool.per_address,
       .held = static_cast<std::uint64_t>(pool.held.load(std::memory_order_relaxed)),
       .most_held = static_cast<std::uint64_t>(pool.most_held.load(std::memory_order_relaxed)),
       .no_port = pool.no_port.load(std::memory_order_relaxed),
@@ -308,7 +342,7 @@ PoolUse PortBlocks::use_of(std::size_t number) const {
     const Guard guard(bucket);
     if (blocks_[block].customer.load(std::memory_order_relaxed) != customer) continue;
     is.resting += blocks_[block].uses.load(std::memory_order_relaxed) == 0;
-    is.mappings += mappings_in(block);
+    is.mappings += count_mappings(block);
     if (first_of(bucket, customer, pool) != block) continue;
     is.sessions += blocks_[block].sessions;
     is.customers += blocks_[block].sessions != 0;

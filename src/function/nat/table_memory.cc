@@ -1,0 +1,56 @@
+#include "function/nat/table_memory.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <string>
+#include <utility>
+
+namespace millrace {
+namespace {
+
+/// The first bytes of a table that was given back.
+TableMemory::Place& next_of(std::byte* table) {
+  return *reinterpret_cast<TableMemory::Place*>(table);
+}
+
+}  // namespace
+
+Result<void> TableMemory::reserve(std::size_t bytes, std::size_t tables) {
+  // Half of all places are for what is lost by rounding up.
+  unit_ = std::max(unit_, std::bit_ceil(bytes >> 31));
+  reserved_ = bytes + (tables + 1) * unit_;
+  void* const at = ::mmap(nullptr, reserved_, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (at == MAP_FAILED)
+    return std::unexpected(Error{"no address space is left for the mappings of the pools (" +
+                                 std::to_string(reserved_ >> 20) + " MiB): give smaller pools"});
+  static_cast<void>(::madvise(at, reserved_, MADV_HUGEPAGE));
+  memory_ = static_cast<std::byte*>(at);
+  return {};
+}
+
+TableMemory::~TableMemory() {
+  if (memory_ != nullptr) ::munmap(memory_, reserved_);
+}
+
+auto TableMemory::take(Size& size) -> Place {
+  const BriefLock lock(is_locked_);
+  if (size.free == 0) {
+    const Place table = next_;
+    next_ += static_cast<Place>((size.bytes + unit_ - 1) / unit_);
+    return table;
+  }
+  const Place table = size.free;
+  size.free = std::exchange(next_of(at(table)), 0);
+  return table;
+}
+
+void TableMemory::give_back(Size& size, Place table) {
+  const BriefLock lock(is_locked_);
+  next_of(at(table)) = size.free;
+  size.free = table;
+}
+
+}  // namespace millrace

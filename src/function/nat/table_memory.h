@@ -1,0 +1,70 @@
+// Memory for the mappings of blocks: one range of address space, filled from its beginning on, so
+// that it lies on few pages, and on huge ones where the system gives them. A table that is given
+// back is used again for the next one of its size.
+//
+// The system gives a page to the thread that first touches it. For a huge page, some 340 tables of
+// 512 ports, the thread waits some 200 us until the kernel has cleared it; longer if the kernel has
+// to find a huge page first, or a virtual machine's host to give the memory.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <thread>
+
+#include "millrace/types.h"
+
+namespace millrace {
+
+/// Holds a lock that threads take for some 100 ns.
+class BriefLock {
+ public:
+  explicit BriefLock(std::atomic<bool>& is_locked) : is_locked_(is_locked) {
+    while (is_locked_.exchange(true, std::memory_order_acquire)) std::this_thread::yield();
+  }
+  ~BriefLock() { is_locked_.store(false, std::memory_order_release); }
+  BriefLock(const BriefLock&) = delete;
+  BriefLock& operator=(const BriefLock&) = delete;
+
+ private:
+  std::atomic<bool>& is_locked_;
+};
+
+/// Any thread may call the functions, except `reserve`.
+class TableMemory {
+ public:
+  /// A place in this memory. 0 is none.
+  using Place = std::uint32_t;
+
+  /// Tables of one size.
+  struct Size {
+    std::size_t bytes = 0;  ///< at least 64
+    Place free = 0;         ///< the first table that was given back; under the lock
+  };
+
+  TableMemory() = default;
+  ~TableMemory();
+  TableMemory(const TableMemory&) = delete;
+  TableMemory& operator=(const TableMemory&) = delete;
+
+  /// Reserves address space for `tables` tables of together `bytes` bytes. Call it once, first.
+  /// Error (failed): there is none.
+  Result<void> reserve(std::size_t bytes, std::size_t tables);
+
+  /// Returns memory that is all 0, aligned to 64. There must be no more tables at once than are
+  /// reserved.
+  Place take(Size& size);
+  /// Takes back a table of that size, whose first 8 bytes are as they were at first, and the others
+  /// as the next user may find them.
+  void give_back(Size& size, Place table);
+  std::byte* at(Place table) const { return memory_ + std::size_t{table} * unit_; }
+
+ private:
+  std::byte* memory_ = nullptr;
+  std::size_t reserved_ = 0;  // bytes, from `memory_` on
+  std::size_t unit_ = 64;     // bytes; a power of 2
+  Place next_ = 1;            // all behind it was never used; under the lock
+  std::atomic<bool> is_locked_ = false;
+};
+
+}  // namespace millrace
