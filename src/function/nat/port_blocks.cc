@@ -117,8 +117,8 @@ MappedEnds PortBlocks::ends_of(const Pool& pool, const Wanted& wanted) {
 // --- customers and their blocks
 
 auto PortBlocks::bucket_of(std::uint32_t customer) const -> Bucket& {
-  return buckets_[hasher_(KeyV4{.source = address_with(customer), .destination = {}}) %
-                  buckets_.size()];
+  const Hash hash = hasher_(KeyV4{.source = address_with(customer), .destination = {}});
+  return buckets_[hash & (buckets_.size() - 1)];
 }
 
 /// Returns the customer's first block in that pool; `kNone` if there is none.

@@ -296,7 +296,7 @@ class PortBlocks {
   std::vector<Prefix<AddressV4>> all_prefixes_;
   std::vector<Place> prefix_at_;  // pool of a prefix, and the number of its first address
   std::vector<Block> blocks_;
-  mutable std::vector<Bucket> buckets_;
+  mutable std::vector<Bucket> buckets_;  // a power of 2
   TableMemory tables_;
 };
 
