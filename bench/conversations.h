@@ -98,6 +98,7 @@ class Conversations {
   void add(Batch& batch, std::uint32_t n);
   bool is_right(const BatchPacket& packet, bool is_reply);
 
+  FrameBuilder builder_;
   Talk talk_;
   Changes changes_;
   std::uint64_t seed_;
@@ -109,7 +110,6 @@ class Conversations {
   std::uint32_t in_round_ = 0;
   std::uint64_t begun_ = 0;
   std::uint64_t packets_ = 0;
-  FrameBuilder builder_;
 };
 
 /// A port that gives packets of a batch to a line. One thread uses it.

@@ -74,7 +74,7 @@ class Checksums {
   }
   void set(PlannedPacket& packet) const {
     const auto ends = std::as_bytes(std::span(&packet.arrives, 1));
-    packet.ip_checksum = internet_checksum(ends.first(2 * AddressV4::kBytes), ip_);
+    packet.ip_checksum = internet_checksum(ends.first(std::size_t{2} * AddressV4::kBytes), ip_);
     packet.udp_checksum = internet_checksum(ends, udp_);
     if (packet.udp_checksum == 0) packet.udp_checksum = 0xffff;  // RFC 768
   }

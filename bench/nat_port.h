@@ -105,7 +105,7 @@ class NatPort final : public Port {
     unsigned queue = 4096;  ///< packets that may wait, if they arrive at a rate
     /// Sessions that get their public ends from the packets that leave; empty: packets must leave
     /// as planned.
-    std::span<NatSession> begins = {};
+    std::span<NatSession> begins;
     bool is_untranslated = false;     ///< packets must leave as they arrive
     bool checks_checksums = false;    ///< checks the checksums of packets that leave
     const Line* ends_with = nullptr;  ///< no packets: lets time pass until this line has no session

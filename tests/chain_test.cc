@@ -49,7 +49,7 @@ class CountFor final : public FunctionFor<K> {
     opening.accept_two_way(reversed(opening.key));
     if (!opening.is_resumed) ++live;
   }
-  Verdict event(Event event, const std::byte*, bool) override {
+  Verdict event(Event event, const K&, const std::byte*, bool) override {
     if (event == Event::closed || event == Event::abandoned) --live;
     if (event == Event::adopted) ++live;
     return Verdict::tracked;

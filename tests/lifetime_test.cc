@@ -125,7 +125,7 @@ class WatchFor final : public FunctionFor<K> {
                    : client_at(key.source, key.source_port));
     }
   }
-  Verdict event(Event event, const std::byte* state, bool) override {
+  Verdict event(Event event, const K&, const std::byte* state, bool) override {
     if (event == Event::closed) oracle_.removed(client_in(state));
     if (event == Event::abandoned)
       oracle_.fault(client_in(state), "was abandoned when it was opened");

@@ -41,13 +41,17 @@ void append_tunnels(const Config& config, std::vector<std::string>& all) {
       longest = &prefix;
       link = by;
     }
-    const std::string which = "the far ends of tunnels " + to_string(group.ends);
     const std::string& port = config.live.ports[group.link].name;
-    if (longest == nullptr)
-      all.push_back(which + " have no route: give a [[route]] by the port " + port);
-    else if (link != group.link)
-      all.push_back(which + " have their route by the port " + config.live.ports[link].name +
-                    ", but the tunnels end at the port " + port + ": give a [[route]] by that");
+    std::string text = "the far ends of tunnels ";
+    text.append(to_string(group.ends));
+    if (longest == nullptr) {
+      all.push_back(text.append(" have no route: give a [[route]] by the port ").append(port));
+    } else if (link != group.link) {
+      text.append(" have their route by the port ").append(config.live.ports[link].name);
+      all.push_back(text.append(", but the tunnels end at the port ")
+                        .append(port)
+                        .append(": give a [[route]] by that"));
+    }
   }
 }
 

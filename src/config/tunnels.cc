@@ -118,7 +118,7 @@ class Maker {
 }  // namespace
 
 void read_customers(const Context& context, const toml::node& node, RawTunnels& out) {
-  static const Keys<RawCustomer> kKeys{
+  const Keys<RawCustomer> keys{
       {"address", text(&RawCustomer::address), true},
       {"name", text(&RawCustomer::name)},
       {"key", integer(&RawCustomer::key, 0, 0xffffffff, "as the customer's packets have it")},
@@ -135,7 +135,7 @@ void read_customers(const Context& context, const toml::node& node, RawTunnels& 
     if (const auto* const address = one.as_string()) {
       customer.address = {address->get(), customer.line, true};
     } else if (const toml::table* const table = one.as_table()) {
-      read_keys(context, *table, kKeys, customer);
+      read_keys(context, *table, keys, customer);
     } else {
       context.problem(one, kind_of(one) +
                                ": give \"172.17.0.0/18\", or { name = \"c17\", address = "

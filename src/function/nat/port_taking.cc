@@ -84,8 +84,8 @@ std::optional<PortRef> PortBlocks::share(Pool& pool, std::uint32_t first, const 
                                   .destination = wanted.remote.address,
                                   .source_port = wanted.inside.port,
                                   .destination_port = wanted.remote.port});
-  std::uint64_t ports = 0;
-  for (std::uint32_t block = first; block != kNone; block = blocks_[block].next)
+  std::uint64_t ports = pool.is.block_size;
+  for (std::uint32_t block = blocks_[first].next; block != kNone; block = blocks_[block].next)
     ports += pool.is.block_size;
   std::uint64_t port = (hash % ports + wanted.attempt) % ports;
   std::uint32_t block = first;
@@ -284,8 +284,8 @@ void PortBlocks::release(const PortRef& ref, std::uint8_t protocol, const Addres
 
 std::uint64_t PortBlocks::count_mappings(std::uint32_t block) const {
   std::uint64_t count = 0;
-  for (unsigned space = 0; space < kSpaces; ++space) {
-    if (blocks_[block].table[space] != 0) count += mappings(pool_of(block), block, space).in_use();
+  for (const auto& table : blocks_[block].table) {
+    if (table != 0) count += mappings_in(pool_of(block), table).in_use();
   }
   return count;
 }
