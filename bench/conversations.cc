@@ -81,13 +81,13 @@ Batch::Batch()
 
 Conversations::Conversations(Talk talk, std::uint32_t at_once, const Changes& changes,
                              std::uint64_t seed)
-    : talk_(talk),
-      changes_(changes),
-      seed_(seed),
-      random_(seed),
+    : seed_(seed),
       all_(at_once),
       next_port_(kClients),
-      order_(at_once, seed) {
+      random_(seed),
+      order_(at_once, seed),
+      talk_(talk),
+      changes_(changes) {
   for (std::uint16_t& port : next_port_) port = static_cast<std::uint16_t>(random_());
   for (Live& live : all_) {
     begin(live);

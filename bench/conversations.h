@@ -99,17 +99,17 @@ class Conversations {
   bool is_right(const BatchPacket& packet, bool is_reply);
 
   FrameBuilder builder_;
-  Talk talk_;
-  Changes changes_;
   std::uint64_t seed_;
-  Random random_;
-  std::vector<Live> all_;
-  std::vector<std::uint16_t> next_port_;  // by client
-  Permutation order_;
   std::uint64_t round_ = 0;
-  std::uint32_t in_round_ = 0;
   std::uint64_t begun_ = 0;
   std::uint64_t packets_ = 0;
+  std::vector<Live> all_;
+  std::vector<std::uint16_t> next_port_;  // by client
+  Random random_;
+  Permutation order_;
+  std::uint32_t in_round_ = 0;
+  Talk talk_;
+  Changes changes_;
 };
 
 /// A port that gives packets of a batch to a line. One thread uses it.

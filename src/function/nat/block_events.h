@@ -108,10 +108,10 @@ class BlockEvents {
     }
   }
 
-  Policy policy_;
-  std::vector<Place> places_;  // empty: there is no log
   alignas(64) std::atomic<std::uint64_t> written_ = 0;
   std::atomic<std::uint64_t> lost_ = 0;
+  Policy policy_;
+  std::vector<Place> places_;  // empty: there is no log
   std::atomic<bool> is_failing_ = false;
   alignas(64) std::uint64_t taken_ = 0;  // by the log's thread
 };

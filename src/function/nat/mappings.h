@@ -212,7 +212,8 @@ class Mappings {
   }
   void dismiss(Offset offset, const AddressV4& remote) const {
     const std::size_t at = place_of(offset, remote);
-    if (peers_[at].uses == 0 || --peers_[at].uses != 0) return;
+    if (peers_[at].uses == 0) return;
+    if (--peers_[at].uses != 0) return;
     peers_.erase(at, [this](const Peer& peer) { return hash_of(peer.offset, peer.remote); });
     --*peers_in_use_;
   }

@@ -293,8 +293,7 @@ std::uint64_t PortBlocks::count_mappings(std::uint32_t block) const {
 std::vector<HeldBlock> PortBlocks::held_by(CustomerNumber customer) const {
   std::vector<HeldBlock> all;
   Bucket& bucket = bucket_of(customer);
-  for (std::size_t n = 0; n < pools_.size(); ++n) {
-    const Pool& pool = pools_[n];
+  for (const Pool& pool : pools_) {
     const Guard guard(bucket);
     const std::uint32_t first = first_of(bucket, customer, pool);
     for (std::uint32_t block = first; block != kNone; block = blocks_[block].next) {
