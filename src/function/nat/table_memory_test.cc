@@ -64,7 +64,7 @@ TEST(TableMemory, LosesNoTableAndUsesNoneTwice) {
       have[kind].push_back(table);
       places[thread].insert(table);
     }
-    for (const std::size_t kind : {0, 1})
+    for (const std::size_t kind : {std::size_t{0}, std::size_t{1}})
       while (!have[kind].empty()) give_back(kind);
   };
   std::vector<std::jthread> threads;
