@@ -1,12 +1,12 @@
 // The question: what does a chain of functions cost if packets are looked up once for all of them,
 // and if each function looks them up by itself?
 //
-// As MiddleClick's measurements (Barbette and others, "Combined stateful classification and session
-// splicing for high-speed NFV service chaining", IEEE/ACM ToN 2021), but from memory on one core: a
-// batch of packets (conversations.h) is made, then timed through the functions. `each` is a line
-// for each function, one behind the other; what leaves one line enters the next, without a ring or
-// a copy in between. Replies pass in the reverse order. The packets of both directions of a batch
-// pass one after another, in every contender.
+// Follows MiddleClick's measurements (Barbette and others, "Combined stateful classification and
+// session splicing for high-speed NFV service chaining", IEEE/ACM ToN 2021), but from memory on one
+// core: a batch of packets (conversations.h) is made, then timed through the functions. `each` is a
+// line for each function, one behind the other; what leaves one line enters the next, without a
+// ring or a copy in between. Replies pass in the reverse order. The packets of both directions of a
+// batch pass one after another, in every contender.
 #pragma once
 
 #include <cstdint>

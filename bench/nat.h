@@ -13,7 +13,7 @@
 // lower bounds, parsing alone and parsing with one touch of `race` (parse_and_touch.h), get the
 // same packets.
 //
-// What differs from the RFC: a trial is shorter (`seconds`; the RFC has 60 s for throughput), and
+// This differs from the RFC: a trial is shorter (`seconds`; the RFC has 60 s for throughput), and
 // counts as lossy only if each of three trials at that rate lost packets, because a pause of the
 // machine loses packets at any rate.
 #pragma once

@@ -89,7 +89,7 @@ WireEnds ends(const WireEnd& from, const WireEnd& to) {
 }
 
 /// Returns the sum of a frame's big-endian words, folded: 0xffff over what a right checksum covers.
-/// By itself, without the functions that compute checksums elsewhere.
+/// Does not use the functions that compute checksums elsewhere.
 std::uint32_t plain_sum(const std::byte* from, std::size_t bytes, std::uint32_t sum) {
   for (std::size_t i = 0; i < bytes; i += 2) {
     const auto low = i + 1 < bytes ? std::to_integer<std::uint32_t>(from[i + 1]) : 0;

@@ -27,14 +27,14 @@ void append_twins(const Config& config, std::vector<std::string>& all) {
 
 /// Warns of tunnels to which packets do not leave by the port where their tunnels end.
 void append_tunnels(const Config& config, std::vector<std::string>& all) {
+  std::vector<std::pair<Prefix<AddressV4>, unsigned>> routes;
+  for (const auto& own : config.live.v4.own)
+    routes.emplace_back(Prefix<AddressV4>{prefix_of(own.address, own.bits), own.bits}, own.link);
+  for (const auto& route : config.live.v4.routes)
+    routes.emplace_back(Prefix<AddressV4>{route.prefix, route.bits}, route.link);
   for (const CustomerGroup& group : config.live.customers->groups()) {
     const Prefix<AddressV4>* longest = nullptr;
     unsigned link = 0;
-    std::vector<std::pair<Prefix<AddressV4>, unsigned>> routes;
-    for (const auto& own : config.live.v4.own)
-      routes.emplace_back(Prefix<AddressV4>{prefix_of(own.address, own.bits), own.bits}, own.link);
-    for (const auto& route : config.live.v4.routes)
-      routes.emplace_back(Prefix<AddressV4>{route.prefix, route.bits}, route.link);
     for (const auto& [prefix, by] : routes) {
       if (!prefix.contains(group.ends.address)) continue;
       if (longest != nullptr && longest->bits >= prefix.bits) continue;

@@ -22,7 +22,6 @@ struct RawCustomer {
 };
 
 struct RawTunnels {
-  std::uint32_t line = 0;            ///< the port's
   Text kind;                         ///< `tunnel`
   std::uint32_t customers_line = 0;  ///< 0: the port has no key `customers`
   std::vector<RawCustomer> customers;

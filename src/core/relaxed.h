@@ -11,7 +11,7 @@ class Relaxed {
  public:
   Relaxed(T value = {}) : value_(value) {}  // NOLINT: it stands for a T
 
-  operator T() const { return value_.load(std::memory_order_relaxed); }  // NOLINT
+  operator T() const { return value_.load(std::memory_order_relaxed); }  // NOLINT: as above
   T operator=(T value) {
     value_.store(value, std::memory_order_relaxed);
     return value;
