@@ -86,6 +86,9 @@ class Tracker {
   }
 
   const Table& table() const { return pair().originators; }
+  const Table& table_of(Side side) const {
+    return side == Side::reply && pair().replies ? *pair().replies : pair().originators;
+  }
   /// Returns the side of an entry, for a tracker that follows packets; else `originator`.
   Side side_of(ConnId id) const {
     const bool is_reply = follows_ && load_standing(life(originators(), id)).is_of_reply();
@@ -385,9 +388,6 @@ class Tracker {
                         std::span<ConnId> ids, Stragglers stragglers, Found&& found) const;
 
   bool has(Side side) const { return side == Side::originator || has_replies(); }
-  const Table& table_of(Side side) const {
-    return side == Side::reply && pair().replies ? *pair().replies : pair().originators;
-  }
 
   static void set_all_unconfirmed(const Table& table) {
     for (std::uint32_t i = 0; i < table.records().count(); ++i)

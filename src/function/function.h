@@ -200,7 +200,9 @@ class FunctionFor {
   /// connection; `unknown` and the result are bits by place in the lane. For each other packet in
   /// `unknown`, sets the bit in the lane's `replies` if the packet may be a reply to one that was
   /// served without an entry; else gives the packet a verdict: `no_service` if the function does
-  /// not handle it, another verdict to refuse it.
+  /// not handle it, another verdict to refuse it. The function may also say how it is likely to
+  /// rewrite a packet that may begin a connection (`Lane::set_source`, ...). This is a hint: the
+  /// line prefetches the place of the reply's entry, and then forgets it.
   virtual std::uint64_t screen(Burst&, Lane<K>&, std::uint64_t unknown) { return unknown; }
 
   /// Answers whether and how a connection is opened (`Opening`). If the reply's key is taken, by

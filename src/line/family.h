@@ -411,6 +411,7 @@ class Family {
     const Direction from = tracker_->has_replies() ? Direction::originator : Direction::only;
     return millrace::begins(signal, from);
   }
+  void prefetch_likely_replies(const Lane<K>& lane, std::uint64_t begin) const;
   void end_what_begins_anew(Burst& burst, Lane<K>& lane);
   void admit(Burst& burst, Lane<K>& lane, unsigned i);
   Insertion insert(const K& key, Hash hash, Tick now, Newcomer newcomer);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -26,17 +27,38 @@ void Family<TrackerType, K>::open(Burst& burst, std::uint64_t refused) {
       if ((refused >> lane.packet[i] & 1) != 0) concerned &= ~(std::uint64_t{1} << i);
     });
   }
+  lane.changed.fill(0);
   const std::uint64_t begin = function_->screen(burst, lane, concerned);
   if (!tracker_) {
     for_each_bit(begin, [&](unsigned i) { burst.verdict[lane.packet[i]] = Verdict::table_full; });
     return;
   }
   [[maybe_unused]] const auto guard = tracker_->writing();
+  prefetch_likely_replies(lane, begin);
   const std::uint64_t before = counters_->opened.value();
   for_each_bit(begin, [&](unsigned i) { admit(burst, lane, i); });
   const bool opened = counters_->opened.value() != before;
   decide_unopened(burst, lane, opened || Guarding::kShared);
   if (opened) watch_level();
+}
+
+/// Prefetches the places of replies' entries, where the function foresees how packets will leave:
+/// else `link` waits for memory, one connection after the other.
+template <class TrackerType, class K>
+void Family<TrackerType, K>::prefetch_likely_replies(const Lane<K>& lane,
+                                                     std::uint64_t begin) const {
+  std::array<K, kBurstMax> keys;
+  std::array<Hash, kBurstMax> hashes;
+  std::size_t count = 0;
+  for_each_bit(begin, [&](unsigned i) {
+    if (lane.changed[i] != 0) keys[count++] = reversed(lane.leaving(i));
+  });
+  if (count == 0) return;
+  const std::span<const K> replies = std::span(keys).first(count);
+  tracker_->hasher()(replies, std::span(hashes));
+  const auto& table = tracker_->table_of(Side::reply);
+  table.prefetch(std::span(hashes).first(count));
+  prefetch_to_open(table, replies, std::span<const Hash>(hashes).first(count));
 }
 
 /// Ends each connection that a SYN or INIT of this burst replaces by a new one, so that `open`

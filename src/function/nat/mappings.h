@@ -18,6 +18,7 @@
 #include <span>
 
 #include "core/protocol.h"
+#include "core/relaxed.h"
 #include "millrace/detail/prefetch.h"
 #include "millrace/hash.h"
 #include "millrace/key.h"
@@ -121,7 +122,7 @@ class Mappings {
   /// `kind.ports / 8` bytes are 0, and the others all 0 or as the latest mappings have left them.
   /// `hasher` must outlive this.
   Mappings(std::byte* memory, const Kind& kind, const Hasher& hasher)
-      : taken_(reinterpret_cast<std::uint64_t*>(memory), kind.ports / 64),
+      : taken_(reinterpret_cast<Word*>(memory), kind.ports / 64),
         index_({reinterpret_cast<Entry*>(taken_.data() + taken_.size()), kind.ports * kPlaces}),
         slots_(reinterpret_cast<Slot*>(&index_[0] + index_.size()), kind.ports),
         remotes_(reinterpret_cast<Remote*>(slots_.data() + slots_.size()),
@@ -140,7 +141,8 @@ class Mappings {
     return index_.is_free(at) ? std::nullopt : std::optional(offset_in(index_[at]));
   }
   /// Returns a free port, from the port `from` on; one of the parity of `like` if there is any.
-  /// Ports for which `is_kept(port)` count as taken.
+  /// Ports for which `is_kept(port)` count as taken. Any thread may call this function at any time:
+  /// it is a hint then.
   template <class IsKept>
   std::optional<Offset> free_port(Offset from, Offset like, IsKept&& is_kept) const {
     constexpr std::uint64_t kEven = 0x5555555555555555;
@@ -157,7 +159,8 @@ class Mappings {
     index_[at] = static_cast<Entry>(tag_of(hash) | offset);
     slots_[offset] = {ends.inside, ends.inside_port, 1};
     if (!remotes_.empty()) remotes_[offset] = {ends.remote, ends.remote_port};
-    taken_[offset / 64] |= std::uint64_t{1} << offset % 64;
+    Word& word = taken_[offset / 64];
+    word = word | std::uint64_t{1} << offset % 64;
   }
   /// Returns the ends of a port that is not free.
   MappedEnds ends_of(Offset offset) const {
@@ -177,7 +180,8 @@ class Mappings {
     const auto is = static_cast<Entry>(tag_of(hash) | offset);
     index_.erase(index_.place_of(hash, [is](Entry entry) { return entry == is; }),
                  [this](Entry entry) { return hash_at(offset_in(entry)); });
-    taken_[offset / 64] &= ~(std::uint64_t{1} << offset % 64);
+    Word& word = taken_[offset / 64];
+    word = word & ~(std::uint64_t{1} << offset % 64);
     return true;
   }
   std::size_t in_use() const {
@@ -223,6 +227,8 @@ class Mappings {
   static constexpr std::size_t kPlaces = 2;  // of the index, a port
   static constexpr std::size_t kPeers = 4;   // remote addresses a port, in the mean
 
+  using Word = Relaxed<std::uint64_t>;
+  static_assert(sizeof(Word) == sizeof(std::uint64_t));
   /// The low bits are a port, the others a part of the hash, which is never 0: most entries of
   /// other ends are told apart without a look at their slots. 0: free.
   using Entry = std::uint16_t;
@@ -277,7 +283,7 @@ class Mappings {
     return std::nullopt;
   }
 
-  std::span<std::uint64_t> taken_;  // ports, a bit each
+  std::span<Word> taken_;  // ports, a bit each
   ProbedTable<Entry> index_;
   std::span<Slot> slots_;      // by port
   std::span<Remote> remotes_;  // by port; empty: mappings do not depend on them

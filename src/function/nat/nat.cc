@@ -112,6 +112,7 @@ std::uint64_t NatV4::screen(Burst& burst, Lane<KeyV4>& lane, std::uint64_t unkno
   now_ = burst.now;
   std::uint64_t begin = 0;
   std::size_t soon = 0;
+  std::array<std::uint8_t, PortBlocks::kSoon> place;
   for_each_bit(unknown, [&](unsigned i) {
     const KeyV4& key = lane.key[i];
     Verdict& verdict = burst.verdict[lane.packet[i]];
@@ -139,9 +140,19 @@ std::uint64_t NatV4::screen(Burst& burst, Lane<KeyV4>& lane, std::uint64_t unkno
       return;
     }
     begin |= std::uint64_t{1} << i;
-    if (need.rule != nullptr) soon_[soon++] = wanted_of(key, *need.rule);
+    if (need.rule == nullptr) return;
+    place[soon] = static_cast<std::uint8_t>(i);
+    soon_[soon++] = wanted_of(key, *need.rule);
   });
-  blocks_->prefetch(std::span(soon_).first(soon));
+  std::array<EndpointV4, PortBlocks::kSoon> likely;
+  blocks_->prefetch(std::span(soon_).first(soon), likely);
+  for (std::size_t n = 0; n < soon; ++n) {
+    if (likely[n].port == 0) continue;
+    const unsigned i = place[n];
+    lane.set_source(i, likely[n].address, likely[n].port);
+    if (lane.key[i].protocol == kProtocolIcmp) lane.set_identifier(i, likely[n].port);
+    if (lane.key[i].number_of_zone() != 0) lane.set_zone(i, 0);
+  }
   return begin;
 }
 

@@ -124,8 +124,9 @@ class PortBlocks {
     EndpointV4 outside;
   };
   static constexpr std::size_t kSoon = 64;
-  /// Prefetches what `take` will need for these sessions, at most `kSoon`.
-  void prefetch(std::span<const Wanted> soon) const;
+  /// Prefetches what `take` will need for these sessions, at most `kSoon`. Sets `likely[n]` to the
+  /// public end that the session `soon[n]` is likely to get; its port is 0 if none can be foreseen.
+  void prefetch(std::span<const Wanted> soon, std::span<EndpointV4> likely) const;
   /// Gives a session from inside its public port; it counts for its customer until `release`.
   /// Errors: `no_port`, `customer_limit`; `no_record`, if it takes a block that cannot be logged.
   std::expected<Taken, Verdict> take(const Wanted& wanted);
@@ -228,6 +229,11 @@ class PortBlocks {
   Pool& pool_of(std::uint32_t block) const;
   /// Returns the block of a public port; `kNone` if it is in none.
   std::uint32_t block_at(const Place& place, std::uint16_t port) const;
+  /// Returns an offset of the parity that a session's port should have.
+  static std::uint16_t offset_like(const Pool& pool, const Wanted& wanted) {
+    // Blocks begin at an even port, or at an odd one like the pool.
+    return static_cast<std::uint16_t>(wanted.inside.port ^ pool.is.first_port);
+  }
   static std::uint16_t offset_of(const Pool& pool, std::uint16_t port) {
     return static_cast<std::uint16_t>((port - pool.is.first_port) % pool.is.block_size);
   }

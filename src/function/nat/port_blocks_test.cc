@@ -72,6 +72,8 @@ TEST_P(PortBlocksTest, DoWhatAModelSays) {
   std::map<Public, Used> used;  // who has used a port last, and when
   std::uint32_t now = 0;
   unsigned refused = 0;
+  unsigned foreseen = 0;  // sessions with a new mapping whose public end was foreseen
+  unsigned right = 0;
   for (unsigned step = 0; step < 30'000; ++step) {
     now += below(step % 10'000 < 5'000 ? 20 : 4000);
     if (below(100) < (step / 5000 % 2 == 0 ? 60 : 35)) {
@@ -93,6 +95,12 @@ TEST_P(PortBlocksTest, DoWhatAModelSays) {
       if (std::ranges::any_of(live, same)) continue;
       const auto of_customer = std::ranges::count_if(
           live, [&](const Session& one) { return one.wanted.customer == wanted.customer; });
+      std::array<EndpointV4, 1> likely;
+      blocks->prefetch(std::array{wanted}, likely);
+      if (likely[0].port != 0) {
+        ASSERT_EQ(blocks->customer_at(likely[0]), wanted.customer);
+      }
+      bool is_new = true;
       const auto taken = blocks->take(wanted);
       if (!taken) {
         ++refused;
@@ -107,6 +115,7 @@ TEST_P(PortBlocksTest, DoWhatAModelSays) {
             mapped_remote(mapping, one.wanted.remote) == mapped_remote(mapping, wanted.remote);
         const bool is_same_port = one.taken.outside == taken->outside;
         if (is_mapping) {
+          is_new = false;
           ASSERT_TRUE(is_same_port);
         }
         if (!is_mapping && !pool.shares_ports()) {
@@ -115,6 +124,10 @@ TEST_P(PortBlocksTest, DoWhatAModelSays) {
         if (is_same_port) {
           ASSERT_EQ(one.wanted.customer, wanted.customer);
         }
+      }
+      if (is_new && likely[0].port != 0) {
+        ++foreseen;
+        right += likely[0] == taken->outside;
       }
       for (const Session& one : live) {
         if (one.wanted.customer == wanted.customer) {
@@ -163,6 +176,8 @@ TEST_P(PortBlocksTest, DoWhatAModelSays) {
     }
   }
   EXPECT_GT(refused, 0U) << "the pool should run out at times";
+  EXPECT_GT(foreseen, 1000U);
+  EXPECT_GT(right, foreseen - foreseen / 10);
   const PoolUse use = blocks->use_of(0);
   EXPECT_EQ(use.sessions, live.size());
   for (const Session& one : live)
@@ -216,7 +231,8 @@ TEST(PortBlocksThreads, GiveNoPortToTwo) {
           .protocol = kProtocolUdp,
           .pool = 0,
           .now = now};
-      blocks->prefetch(std::array{wanted});
+      std::array<EndpointV4, 1> likely;
+      blocks->prefetch(std::array{wanted}, likely);
       const auto taken = blocks->take(wanted);
       if (!taken) continue;
       live.push_back({wanted, *taken});

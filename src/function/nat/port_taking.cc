@@ -12,8 +12,7 @@ namespace millrace {
 // --- from inside
 
 /// Goes from line to line, as each one says where the next is.
-void PortBlocks::prefetch(std::span<const Wanted> soon) const {
-  soon = soon.first(std::min(soon.size(), kSoon));
+void PortBlocks::prefetch(std::span<const Wanted> soon, std::span<EndpointV4> likely) const {
   std::array<const Bucket*, kSoon> buckets;
   std::array<std::uint32_t, kSoon> firsts;
   for (std::size_t n = 0; n < soon.size(); ++n) {
@@ -24,24 +23,40 @@ void PortBlocks::prefetch(std::span<const Wanted> soon) const {
     firsts[n] = buckets[n]->first;
     if (firsts[n] != kNone) detail::prefetch(&blocks_[firsts[n]]);
   }
-  for (std::size_t n = 0; n < soon.size(); ++n) {
+  // Calls `act(mappings, block)` for the customer's blocks, until it returns true. Without the lock
+  // they may change at any time, so the number of steps is bounded here.
+  const auto for_blocks = [&](std::size_t n, auto&& act) {
     const Wanted& wanted = soon[n];
     const Pool& pool = pools_[wanted.pool];
     const unsigned space = space_of(wanted.protocol);
-    if (space == kNoSpace) continue;
-    const Hash hash = ends_of(pool, wanted).hash(hasher_);
-    // Without the lock the blocks may change at any time, so their number is bounded here.
-    unsigned left = 4;
-    std::uint32_t at = firsts[n];
+    std::uint32_t at = space == kNoSpace ? kNone : firsts[n];
     const auto is_his = [&] {
       return blocks_[at].customer.load(std::memory_order_relaxed) == wanted.customer &&
              is_of(pool, at);
     };
+    unsigned left = 4;
     for (; left != 0 && at != kNone && !is_his(); --left) at = blocks_[at].next_customer;
     for (; left != 0 && at != kNone && is_his(); --left, at = blocks_[at].next) {
       const TableMemory::Place table = blocks_[at].table[space];
-      if (table != 0) mappings_in(pool, table).prefetch(hash, blocks_[at].from[space]);
+      if (table != 0 && act(mappings_in(pool, table), at, space)) return;
     }
+  };
+  for (std::size_t n = 0; n < soon.size(); ++n) {
+    const Hash hash = ends_of(soon[n]).hash(hasher_);
+    for_blocks(n, [&](const Mappings& all, std::uint32_t block, unsigned space) {
+      all.prefetch(hash, blocks_[block].from[space]);
+      return false;
+    });
+  }
+  for (std::size_t n = 0; n < soon.size(); ++n) {
+    const Pool& pool = pools_[soon[n].pool];
+    likely[n] = {};
+    for_blocks(n, [&](const Mappings& all, std::uint32_t block, unsigned space) {
+      const auto offset = all.free_port(blocks_[block].from[space], offset_like(pool, soon[n]),
+                                        [](std::uint16_t) { return false; });
+      if (offset) likely[n] = outside_of(pool, {block, *offset});
+      return offset.has_value();
+    });
   }
 }
 
@@ -64,10 +79,9 @@ std::optional<PortRef> PortBlocks::take_in(Pool& pool, std::uint32_t block, cons
                                            const Sought& sought) {
   const Mappings all = mappings_made(pool, block, sought.space);
   auto& from = blocks_[block].from[sought.space];
-  // Blocks begin at an even port, or at an odd one like the pool.
-  const auto like = static_cast<std::uint16_t>(wanted.inside.port ^ pool.is.first_port);
-  const auto offset = all.free_port(
-      from, like, [&](std::uint16_t at) { return is_kept(pool, wanted, {block, at}); });
+  const auto offset = all.free_port(from, offset_like(pool, wanted), [&](std::uint16_t at) {
+    return is_kept(pool, wanted, {block, at});
+  });
   if (!offset) return std::nullopt;
   all.insert(sought.ends, sought.hash, *offset);
   from = static_cast<std::uint16_t>((*offset + 1) % pool.is.block_size);

@@ -5,14 +5,16 @@
 #include <algorithm>
 #include <bit>
 #include <string>
-#include <utility>
+
+#include "core/relaxed.h"
 
 namespace millrace {
 namespace {
 
-/// The first bytes of a table that was given back.
-TableMemory::Place& next_of(std::byte* table) {
-  return *reinterpret_cast<TableMemory::Place*>(table);
+/// Returns the table that was given back before this one. Threads that still take this table for a
+/// block's read these bytes, too.
+Relaxed<std::uint64_t>& next_of(std::byte* table) {
+  return *reinterpret_cast<Relaxed<std::uint64_t>*>(table);
 }
 
 }  // namespace
@@ -43,7 +45,8 @@ auto TableMemory::take(Size& size) -> Place {
     return table;
   }
   const Place table = size.free;
-  size.free = std::exchange(next_of(at(table)), 0);
+  size.free = static_cast<Place>(next_of(at(table)));
+  next_of(at(table)) = 0;
   return table;
 }
 

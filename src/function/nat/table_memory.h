@@ -54,8 +54,9 @@ class TableMemory {
   /// Returns memory that is all 0, aligned to 64. There must be no more tables at once than are
   /// reserved.
   Place take(Size& size);
-  /// Takes back a table of that size, whose first 8 bytes are as they were at first, and the others
-  /// as the next user may find them.
+  /// Takes back a table of that size, whose first 8 bytes are 0, and the others as the next user
+  /// may find them. Other threads may still read the first 8 bytes, as an atomic; they get any
+  /// value.
   void give_back(Size& size, Place table);
   std::byte* at(Place table) const { return memory_ + std::size_t{table} * unit_; }
 
