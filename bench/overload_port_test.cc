@@ -34,7 +34,7 @@ class Relay {
       burst_.clear();
       more = port.receive(burst_);
       parse(burst_, port.link_type());
-      burst_.v4.replies = balance_->v4().steer(burst_.v4.keys()).by_destination;
+      burst_.v4.replies = balance_->v4().steer(burst_.v4.keys(), {}).by_destination;
       port.send(burst_, serve(choose));
     }
   }

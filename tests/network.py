@@ -220,12 +220,13 @@ def payload(size):
 
 
 class Client:
-    """A TCP connection to the service."""
+    """A TCP connection to the service. `source`: the client's address, if it has several."""
 
-    def __init__(self, network, family):
+    def __init__(self, network, family, source=""):
         with network.client:
             self._socket = socket.socket(FAMILIES[family])
         self._socket.settimeout(20)
+        self._socket.bind((source, 0))
         self._socket.connect((ADDRESSES[family]["service"], PORT))
         self._stream = self._socket.makefile("rwb")
 

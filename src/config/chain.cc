@@ -67,13 +67,25 @@ void ChainReader::read_chain(const Context& context, const toml::node& node) {
       context.problem(element, in_quotes(kind->name) + " is there more than once: name it once");
     }
   }
-  std::vector<std::string> rewriting;
+  check_order(context, node);
+}
+
+/// Notes a problem for two functions that rewrite the same ends of packets, and for one that
+/// chooses destinations behind one that chooses sources: the source depends on the destination.
+void ChainReader::check_order(const Context& context, const toml::node& node) {
+  const FunctionKind* before = nullptr;
   for (const Chosen& one : chosen_) {
-    if (one.kind->rewrites) rewriting.emplace_back(one.kind->name);
+    if (one.kind->rewrites == Rewrites::nothing) continue;
+    if (before != nullptr && before->rewrites >= one.kind->rewrites)
+      context.problem(node, before->rewrites == one.kind->rewrites
+                                ? in_quotes(before->name) + " and " + in_quotes(one.kind->name) +
+                                      " rewrite the same: name one of them"
+                                : in_quotes(one.kind->name) +
+                                      " chooses destinations, on which "
+                                      "sources depend: name it before " +
+                                      in_quotes(before->name));
+    before = one.kind;
   }
-  if (rewriting.size() > 1)
-    context.problem(node, "has more than one function that rewrites packets (" +
-                              joined(rewriting, ", ") + "): name one of them");
 }
 
 SettingsReader* ChainReader::reader_of(const FunctionKind& kind) const {
@@ -91,11 +103,19 @@ void ChainReader::refuse(const FunctionKind& kind, const Context& context, const
 std::vector<std::shared_ptr<const FunctionSettings>> ChainReader::finish(
     Problems& problems, const Surroundings& around) {
   std::vector<std::shared_ptr<const FunctionSettings>> all;
-  for (const Chosen& one : chosen_) {
-    all.push_back(one.reader->finish(problems, around));
-    const std::string_view why = all.back()->facts().counts_nothing;
+  const auto problem = [&](const Chosen& one, std::string_view why) {
     if (chosen_.size() > 1 && !why.empty() && !is_wrong_)
       problems.add(line_, "chain", in_quotes(one.kind->name) + " " + std::string(why));
+  };
+  const bool rewrites_sources = std::ranges::any_of(
+      chosen_, [](const Chosen& one) { return one.kind->rewrites == Rewrites::sources; });
+  for (const Chosen& one : chosen_) {
+    all.push_back(one.reader->finish(problems, around));
+    const FunctionFacts facts = all.back()->facts();
+    problem(one, facts.counts_nothing);
+    if (rewrites_sources && !facts.loses_replies.empty())
+      problem(one, std::string(facts.loses_replies) +
+                       ": a function that rewrites sources needs them, so take those out");
   }
   return all;
 }

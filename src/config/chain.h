@@ -55,6 +55,7 @@ class ChainReader {
   const FunctionKind* named(const Context& context, const toml::node& node);
   void read_function(const Context& context, const toml::node& node);
   void read_chain(const Context& context, const toml::node& node);
+  void check_order(const Context& context, const toml::node& node);
   void choose(const FunctionKind& kind) { chosen_.push_back({&kind, kind.reader()}); }
   SettingsReader* reader_of(const FunctionKind& kind) const;
   static void refuse(const FunctionKind& kind, const Context& context, const toml::node& node);

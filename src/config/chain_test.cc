@@ -176,10 +176,34 @@ TEST(Chain, WhereNamesAreWrongAllKeysAreReadAndNoneIsRefused) {
             "f.toml:1: chain: \"to\" is not known: give \"balance\" or \"toy\"");
 }
 
-TEST(Chain, OneFunctionRewrites) {
-  EXPECT_EQ(message(parse_chain("chain = [\"balance\", \"firewall\", \"nat\"]")),
-            "f.toml:1: chain: has more than one function that rewrites packets (\"balance\", "
-            "\"nat\"): name one of them");
+std::string with_service(const std::string& chain, const std::string& keys = "") {
+  return "chain = [" + chain + "]\n[[service]]\naddress = \"192.0.2.1\"\nport = 80\n" + keys +
+         "backends = [{ address = \"10.0.0.1\" }]\n";
+}
+
+TEST(Chain, DestinationsAreChosenBeforeSources) {
+  EXPECT_EQ(message(parse_chain(with_service(R"("nat", "firewall", "balance")"))),
+            "f.toml:1: chain: \"balance\" chooses destinations, on which sources depend: name it "
+            "before \"nat\"");
+  EXPECT_TRUE(parse_chain(with_service(R"("balance", "firewall", "nat")")).has_value());
+}
+
+TEST(Chain, AnAddressOfTwoFunctionsIsDoubtful) {
+  const auto config = parse_chain(with_service(R"("balance", "nat")") +
+                                  "[[nat.pool]]\nname = \"p\"\naddresses = \"192.0.2.0/30\"\n"
+                                  "[[nat.rule]]\nsource = \"10.0.0.0/8\"\npool = \"p\"\n");
+  ASSERT_TRUE(config.has_value()) << config.error().message;
+  EXPECT_EQ(doubts(*config),
+            (std::vector<std::string>{
+                R"("balance" and "nat" both have the address 192.0.2.1: give each its own)"}));
+}
+
+TEST(Chain, FunctionsThatRewriteSourcesNeedReplies) {
+  const std::string dsr = "forward = \"dsr\"\n";
+  EXPECT_EQ(message(parse_chain(with_service(R"("balance", "nat")", dsr))),
+            "f.toml:1: chain: \"balance\" has services whose replies do not come back (dsr, or a "
+            "prefix): a function that rewrites sources needs them, so take those out");
+  EXPECT_TRUE(parse_chain(with_service(R"("balance", "firewall")", dsr)).has_value());
 }
 
 TEST(Chain, KeysOfTheFileBelowATableAreNotTheTables) {

@@ -30,6 +30,7 @@ class PrefixTable {
 
   /// Returns the longest prefix that contains the address; `kNone` if there is none.
   std::uint32_t find(const A& address) const { return longest_.find(number(address)); }
+  bool has(const A& address) const { return find(address) != kNone; }
   /// Returns the longest prefix that contains the prefix `i` and is shorter; `kNone` if there is
   /// none.
   std::uint32_t around(std::uint32_t i) const { return around_[i]; }

@@ -55,11 +55,11 @@ std::vector<Part> ChainFor<K>::parts() const {
 /// Steers each key by the owner that a function names, else like the first function that names an
 /// end of it.
 template <class K>
-Steered ChainFor<K>::steer(std::span<const K> keys) const {
-  Steered steered;
+Steered ChainFor<K>::steer(std::span<const K> keys, const Steered& before) const {
+  Steered steered = before;
   for (const Link& link : links_) {
     const std::uint64_t open = ~(steered.by_source | steered.by_destination);
-    const Steered one = link.function->steer(keys);
+    const Steered one = link.function->steer(keys, steered);
     steered.by_source |= one.by_source & open;
     steered.by_destination |= one.by_destination & open;
     for_each_bit(one.by_owner & ~steered.by_owner,

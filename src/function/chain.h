@@ -36,7 +36,7 @@ class ChainFor final : public FunctionFor<K> {
     return std::ranges::any_of(links_,
                                [](const Link& link) { return link.function->has_idle_packets(); });
   }
-  Steered steer(std::span<const K> keys) const override;
+  Steered steer(std::span<const K> keys, const Steered& before) const override;
   std::uint64_t screen(Burst& burst, Lane<K>& lane, std::uint64_t unknown) override;
   void open(const Burst& burst, Opening<K>& opening) override;
   Verdict event(Event event, const K& key, const std::byte* state, bool is_proved) override;

@@ -1,13 +1,17 @@
 #include "function/chained.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 
+#include "core/address.h"
 #include "core/json.h"
 #include "function/chain.h"
 #include "function/command_done.h"
@@ -35,6 +39,7 @@ class ChainSettings final : public FunctionSettings {
       if (all.missing.empty()) all.missing = of.missing;
       if (all.counts_nothing.empty()) all.counts_nothing = of.counts_nothing;
       if (all.drops_unmatched.empty()) all.drops_unmatched = of.drops_unmatched;
+      if (all.loses_replies.empty()) all.loses_replies = of.loses_replies;
       all.has_replies |= of.has_replies;
       all.guards_host |= of.guards_host;
       std::ranges::move(of.timeouts, std::back_inserter(all.timeouts));
@@ -52,6 +57,7 @@ class ChainSettings final : public FunctionSettings {
 
   void append_doubts(const Surroundings& around, std::vector<std::string>& all) const override {
     for (const auto& one : functions_) one->append_doubts(around, all);
+    append_shared_addresses(all);
   }
 
   void tell(HostAddresses<AddressV4>& v4, HostAddresses<AddressV6>& v6) const override {
@@ -63,6 +69,24 @@ class ChainSettings final : public FunctionSettings {
   }
 
  private:
+  /// Appends a warning for each address that two functions serve: the second one may drop packets
+  /// that are for the first one.
+  void append_shared_addresses(std::vector<std::string>& all) const {
+    std::map<AddressV4, std::string_view> whose;
+    for (const auto& one : functions_) {
+      HostAddresses<AddressV4> v4;
+      HostAddresses<AddressV6> v6;
+      one->tell(v4, v6);
+      const std::string_view name = one->kind().name;
+      for (const AddressV4& address : v4.virtual_addresses) {
+        const auto [at, is_new] = whose.emplace(address, name);
+        if (!is_new && at->second != name)
+          all.push_back(fmt::format("\"{}\" and \"{}\" both have the address {}: give each its own",
+                                    at->second, name, to_string(address)));
+      }
+    }
+  }
+
   std::vector<std::shared_ptr<const FunctionSettings>> functions_;
   const FunctionKind& kind_;
 };
@@ -77,7 +101,7 @@ class ChainView final : public FunctionView {
       : views_(std::move(views)), kinds_(std::move(kinds)) {
     for (const bool rewrites : {true, false}) {
       for (std::size_t n = 0; n < views_.size(); ++n) {
-        if (kinds_[n]->rewrites == rewrites) order_.push_back(n);
+        if ((kinds_[n]->rewrites != Rewrites::nothing) == rewrites) order_.push_back(n);
       }
     }
     if (chain == nullptr) return;  // no worker serves, so there are no connections
@@ -89,8 +113,9 @@ class ChainView final : public FunctionView {
   /// rewrite packets come first, as they decide for the others. An explanation which only says
   /// that the packet is forwarded unchanged is left out if another function handles the packet. The
   /// first function that drops the packet is the only one that explains it.
-  Explained explain(const AnyKey& key, const Flow* connection, bool) const override {
+  Explained explain(const AnyKey& arrived, const Flow* connection, bool) const override {
     Explained all;
+    AnyKey key = arrived;
     bool is_dropped = false;
     bool is_rewritten = false;
     for (const std::size_t n : order_) {
@@ -104,7 +129,11 @@ class ChainView final : public FunctionView {
       }
       if (all.side && one.changes_nothing) continue;
       is_dropped = is_drop(one.verdict);
-      is_rewritten |= kinds_[n]->rewrites && one.side == Side::originator && !is_dropped;
+      const Rewrites rewrites = kinds_[n]->rewrites;
+      const bool goes_on = one.side == Side::originator && !is_dropped;
+      is_rewritten |= rewrites != Rewrites::nothing && goes_on;
+      if (connection == nullptr && goes_on && rewrites == Rewrites::destinations && one.sent_to)
+        send(key, *one.sent_to);
       if (!all.side || is_dropped || all.changes_nothing) {
         all.why = std::move(one.why);
       } else {
@@ -124,6 +153,11 @@ class ChainView final : public FunctionView {
   }
 
  private:
+  /// Gives the key the destination that a function has chosen. The port may be another one.
+  static void send(AnyKey& key, const AnyAddress& to) {
+    std::visit([&to]<class K>(K& of) { of.destination = std::get<typename K::Address>(to); }, key);
+  }
+
   /// Returns the connection with the image that function `n` has written.
   Flow own_of(const Flow& connection, std::size_t n) const {
     const auto& parts = std::holds_alternative<KeyV4>(connection.key) ? parts_v4_ : parts_v6_;
@@ -158,7 +192,7 @@ class ChainDeployment final : public FunctionDeployment {
     for (const auto& one : chain->functions()) {
       FunctionRun own = run;
       own.others_rewrite = std::ranges::any_of(chain->functions(), [&one](const auto& other) {
-        return other != one && other->kind().rewrites;
+        return other != one && other->kind().rewrites != Rewrites::nothing;
       });
       auto deployment = one->kind().deploy(one, own);
       if (!deployment) return deployment;

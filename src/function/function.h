@@ -193,8 +193,9 @@ class FunctionFor {
 
   /// Returns for each of these packets' keys, at most 64, which end of the packet's
   /// connection is hashed to choose the worker: if the function rewrites one end, the other one. By
-  /// default neither: nothing is rewritten.
-  virtual Steered steer(std::span<const K> /*keys*/) const { return {}; }
+  /// default neither: nothing is rewritten. `before`: the result of the functions before it in a
+  /// chain, which may rewrite the end that they do not name.
+  virtual Steered steer(std::span<const K> /*keys*/, const Steered& /*before*/) const { return {}; }
 
   /// Returns those of the lane's packets in `unknown`, packets without an entry, that may begin a
   /// connection; `unknown` and the result are bits by place in the lane. For each other packet in
@@ -320,8 +321,12 @@ class Function : public Steering {
     return const_cast<Function&>(*this).family<K>();
   }
 
-  Steered steer(std::span<const KeyV4> keys) const override { return family<KeyV4>().steer(keys); }
-  Steered steer(std::span<const KeyV6> keys) const override { return family<KeyV6>().steer(keys); }
+  Steered steer(std::span<const KeyV4> keys) const override {
+    return family<KeyV4>().steer(keys, {});
+  }
+  Steered steer(std::span<const KeyV6> keys) const override {
+    return family<KeyV6>().steer(keys, {});
+  }
 };
 
 }  // namespace millrace

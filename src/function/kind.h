@@ -6,6 +6,7 @@
 // its headers (checked by cmake/lint.py).
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -47,10 +48,17 @@ struct FunctionNames {
   std::vector<std::pair<std::string_view, std::string_view>> names;  ///< each with its description
 };
 
+/// The ends of originators' packets that a function changes.
+enum class Rewrites : std::uint8_t {
+  nothing,
+  destinations,
+  sources,  ///< also destinations: ends that the function has given to sources
+};
+
 struct FunctionKind {
   std::string_view name;     ///< name in the keys `function` and `chain` of the configuration
   std::string_view summary;  ///< description in one line, for `millrace schemes`
-  bool rewrites = false;     ///< true: changes the destinations of originators' packets
+  Rewrites rewrites = Rewrites::nothing;
   std::span<const FunctionKey> keys;
   std::span<const FunctionCommand> commands;
   std::span<const FunctionTelemetry> telemetry;

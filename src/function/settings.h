@@ -79,6 +79,8 @@ struct FunctionFacts {
   std::string_view counts_nothing;
   /// The key by which packets that no function handles are dropped; empty: such packets go on.
   std::string_view drops_unmatched;
+  /// Message that says which replies do not come back here, of IPv4; empty: all do.
+  std::string_view loses_replies;
   bool has_replies = false;  ///< true: the function rewrites some replies
   bool guards_host = false;  ///< `Function::guards_host`
   /// Timeouts that are as long as this at least, unless the file gives them.

@@ -35,7 +35,7 @@ Part BalanceFor<K>::part() const {
 /// Steers by the client's end. In a connection that a backend begins itself, the end opposite to
 /// the backend counts as the client's.
 template <class K>
-Steered BalanceFor<K>::steer(std::span<const K> keys) const {
+Steered BalanceFor<K>::steer(std::span<const K> keys, const Steered&) const {
   const auto& index = *plan_->index;
   if (index.table.only_catch_all())
     return {.by_source = bits_below(static_cast<unsigned>(keys.size()))};

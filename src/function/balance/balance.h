@@ -110,7 +110,7 @@ class BalanceFor final : public FunctionFor<K> {
   Result<void> check_invariants() const;
 
   Part part() const override;
-  Steered steer(std::span<const K> keys) const override;
+  Steered steer(std::span<const K> keys, const Steered& before) const override;
   std::uint64_t screen(Burst& burst, Lane<K>& lane, std::uint64_t unknown) override;
   void open(const Burst& burst, Opening<K>& opening) override;
   Verdict recognise_reply(const Burst& burst, unsigned packet, const K& reply_key,

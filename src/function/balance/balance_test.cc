@@ -154,7 +154,7 @@ TYPED_TEST(BalanceTest, ScreensAndSteersByEnds) {
   }
   lane.size = static_cast<unsigned>(kinds.size());
   lane.replies = 0;
-  const auto steered = line.function().steer(lane.keys());
+  const auto steered = line.function().steer(lane.keys(), {});
   EXPECT_EQ(steered.by_source, 0b01000101U);
   EXPECT_EQ(steered.by_destination, 0b00111010U);
   // The first two packets have an entry.

@@ -33,7 +33,7 @@ const FunctionKind& balance_kind() {
   static constexpr FunctionKind kKind{
       .name = "balance",
       .summary = "load balancer: each new connection to a service gets one of its backends",
-      .rewrites = true,
+      .rewrites = Rewrites::destinations,
       .keys = kKeys,
       .commands = kCommands,
       .telemetry = kTelemetry,

@@ -106,6 +106,11 @@ bool has_two_way(const std::vector<ServiceSpec<A>>& services) {
 }
 
 template <class A>
+bool has_one_way(const std::vector<ServiceSpec<A>>& services) {
+  return !std::ranges::all_of(services, &ServiceSpec<A>::two_way);
+}
+
+template <class A>
 std::size_t backends_of(const std::vector<ServiceSpec<A>>& services) {
   std::size_t count = 0;
   for (const auto& service : services) count += service.backends.size();
@@ -122,6 +127,7 @@ FunctionFacts BalanceSettings::facts() const {
           .missing = services_given ? "" : "no service: give [[service]] with address and backends",
           .counts_nothing = stateful ? "" : kNeedsStateful,
           .drops_unmatched = unmatched == Unmatched::drop ? "balance.unmatched" : "",
+          .loses_replies = has_one_way(services.v4) ? kOneWay : "",
           .has_replies = stateful && (has_two_way(services.v4) || has_two_way(services.v6))};
 }
 

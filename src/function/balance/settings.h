@@ -19,6 +19,8 @@ struct BalanceConfig;
 /// The treatment of packets that no function handles.
 enum class Unmatched : std::uint8_t { pass, drop };
 
+inline constexpr std::string_view kOneWay =
+    "has services whose replies do not come back (dsr, or a prefix)";
 inline constexpr std::string_view kNeedsStateful =
     "needs balance.stateful = true: otherwise balance keeps no connections";
 

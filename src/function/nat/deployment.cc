@@ -31,7 +31,7 @@ class NatView final : public FunctionView {
     if (connection != nullptr) {
       const auto& first = std::get<KeyV4>(connection->key);
       const auto& leaves = std::get<KeyV4>(connection->translated);
-      if (first == leaves) {
+      if (!NatV4::is_translated(connection->image)) {
         out.why = "no rule of NAT has its source, and no pool its destination";
         return out;
       }

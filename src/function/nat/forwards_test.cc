@@ -138,7 +138,7 @@ TEST_F(ForwardsTest, OneWorkerHasAllSessionsOfACustomer) {
               .source_port = static_cast<std::uint16_t>(std::stoi(from.substr(2))),
               .destination_port = static_cast<std::uint16_t>(std::stoi(to.substr(2))),
               .protocol = protocol}};
-    const Steered steered = line_->function().steer(keys);
+    const Steered steered = line_->function().steer(keys, {});
     return steered.is_by_owner(0) ? std::optional(steered.owner[0]) : std::nullopt;
   };
   EXPECT_EQ(owner("z:80", "p:8443", kTcp), Line::host('a'));

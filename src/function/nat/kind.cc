@@ -23,7 +23,7 @@ const FunctionKind& nat_kind() {
   static constexpr FunctionKind kKind{
       .name = "nat",
       .summary = "NAT for many customers: gives sessions from inside public addresses and ports",
-      .rewrites = true,
+      .rewrites = Rewrites::sources,
       .keys = kKeys,
       .commands = kCommands,
       .telemetry = kTelemetry,

@@ -52,9 +52,9 @@ Part NatV4::part() const {
 std::optional<CustomerNumber> NatV4::customer_of(Zone zone, const EndpointV4& end,
                                                  std::uint8_t protocol) const {
   if (zone != 0) return zone;
+  if (const auto* is = settings_->forwards.to(end.address, end.port, protocol)) return is->customer;
   if (const NatRule* const rule = settings_->rule_of(0, end.address))
     return NatSettings::customer_by(*rule, 0, end.address);
-  if (const auto* is = settings_->forwards.to(end.address, end.port, protocol)) return is->customer;
   if (!blocks_->has(end.address)) return std::nullopt;
   const auto customer = blocks_->customer_at(end);
   if (customer || std::ranges::binary_search(settings_->own, end.address)) return customer;
@@ -80,16 +80,25 @@ NatV4::Need NatV4::need_of(const KeyV4& key) const {
 
 /// Steers by the customer, so that all his sessions have one worker; a session of two customers,
 /// by the one with the lesser address. Where no port says which customer a packet is for, steers by
-/// the customer of a whole address, or else by the remote end, which nothing rewrites.
-Steered NatV4::steer(std::span<const KeyV4> keys) const {
+/// the customer of a whole address, or else by the remote end, which nothing rewrites. An end that
+/// a function before this one may rewrite is not looked at.
+Steered NatV4::steer(std::span<const KeyV4> keys, const Steered& before) const {
   Steered steered;
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    auto source = customer_of(keys[i].number_of_zone(), source_of(keys[i]), keys[i].protocol);
-    auto destination = customer_of(0, destination_of(keys[i]), keys[i].protocol);
+  for (unsigned i = 0; i < keys.size(); ++i) {
+    using Customer = std::optional<CustomerNumber>;
+    const auto customers = [&](const auto& at_source, const auto& at_destination) {
+      return std::pair(before.is_by_destination(i) ? Customer() : at_source(),
+                       before.is_by_source(i) ? Customer() : at_destination());
+    };
+    const Zone zone = keys[i].number_of_zone();
+    auto [source, destination] =
+        customers([&] { return customer_of(zone, source_of(keys[i]), keys[i].protocol); },
+                  [&] { return customer_of(0, destination_of(keys[i]), keys[i].protocol); });
     if (!source && !destination) continue;
     if (!has_ports(keys[i].protocol) && keys[i].protocol != kProtocolIcmp) {
-      const auto whole_source = whole_customer_of(keys[i].number_of_zone(), keys[i].source);
-      const auto whole_destination = whole_customer_of(0, keys[i].destination);
+      const auto [whole_source, whole_destination] =
+          customers([&] { return whole_customer_of(zone, keys[i].source); },
+                    [&] { return whole_customer_of(0, keys[i].destination); });
       if (!whole_source && !whole_destination) {
         if (!source) steered.by_source |= std::uint64_t{1} << i;
         if (!destination) steered.by_destination |= std::uint64_t{1} << i;
@@ -151,7 +160,7 @@ std::uint64_t NatV4::screen(Burst& burst, Lane<KeyV4>& lane, std::uint64_t unkno
     const unsigned i = place[n];
     lane.set_source(i, likely[n].address, likely[n].port);
     if (lane.key[i].protocol == kProtocolIcmp) lane.set_identifier(i, likely[n].port);
-    if (lane.key[i].number_of_zone() != 0) lane.set_zone(i, 0);
+    if (lane.key[i].number_of_zone() != 0) lane.set_zone(i, {});
   }
   return begin;
 }
@@ -167,6 +176,7 @@ void NatV4::open(const Burst& burst, Opening<KeyV4>& opening) {
   const KeyV4& key = opening.key;
   const auto [rule, is_in, is_hosts] = need_of(key);
   if (rule == nullptr && !is_in) return pass_over(opening);
+  if (!begins_strictly(burst.signal[opening.packet])) return opening.refuse(Verdict::no_connection);
   const bool is_query = key.protocol == kProtocolIcmp;
   const NatForwards& forwards = settings_->forwards;
   const NatForward* const from = rule != nullptr ? forwards.from(key.number_of_zone(), key.source,
@@ -332,7 +342,8 @@ void NatV4::serve(Burst& burst, std::uint64_t places, const States<KeyV4>& state
     Verdict& verdict = burst.verdict[lane.packet[i]];
     if (lane.connection[i] == ConnId::none) [[unlikely]] {
       // Nothing that is to be translated may leave without being so.
-      if (need_of(lane.key[i]).is_there() && is_served(verdict)) verdict = Verdict::no_connection;
+      if (need_of(lane.leaving(i)).is_there() && is_served(verdict))
+        verdict = Verdict::no_connection;
       if (verdict == Verdict::tracked) verdict = Verdict::no_service;
       return;
     }
@@ -377,6 +388,10 @@ void NatV4::write(const KeyV4& key, const std::byte* at, std::byte* image) const
     }
   }
   std::memcpy(image, &to, sizeof(to));
+}
+
+bool NatV4::is_translated(const std::byte* image) {
+  return image[offsetof(Image, changed)] != std::byte{0};
 }
 
 /// Returns the ends of a session that are ends of forwards, as bits of `Ends::changed`.

@@ -36,7 +36,7 @@ class NatV4 final : public FunctionFor<KeyV4> {
   Part part() const override;
   /// A session lives by what customers send (RFC 4787, REQ-6): an inbound flood keeps none alive.
   bool has_idle_packets() const override { return true; }
-  Steered steer(std::span<const KeyV4> keys) const override;
+  Steered steer(std::span<const KeyV4> keys, const Steered& before) const override;
   std::uint64_t screen(Burst& burst, Lane<KeyV4>& lane, std::uint64_t unknown) override;
   void open(const Burst& burst, Opening<KeyV4>& opening) override;
   Verdict event(Event event, const KeyV4& key, const std::byte* state, bool is_proved) override;
@@ -45,6 +45,9 @@ class NatV4 final : public FunctionFor<KeyV4> {
   void write(const KeyV4& key, const std::byte* state, std::byte* image) const override;
   Fate fate(const KeyV4& key, const Traversal<KeyV4>* traversal, const std::byte* state,
             bool is_answered) const override;
+
+  /// True if the session with that image is translated.
+  static bool is_translated(const std::byte* image);
 
   void note_time(Tick now) { now_ = now; }
   void take_on(std::shared_ptr<const NatSettings>& settings) { settings_.swap(settings); }

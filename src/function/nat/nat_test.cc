@@ -5,11 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
 #include <utility>
 
+#include "function/command_done.h"
 #include "function/nat/test_nat.h"
 
 namespace millrace {
@@ -327,14 +329,68 @@ TEST_F(NatTest, SteersByTheCustomer) {
   };
   const std::array keys{key("a:5000", "z:80"), key("z:80", a),    key("a:7", b),
                         key("b:5000", a),      key("z:1", "y:1"), key("z:80", "p:1")};
-  const Steered steered = line_->function().steer(keys);
+  const Steered steered = line_->function().steer(keys, {});
   const std::array of_gre{key("a:0", "z:0"), key("z:0", "p:0")};
   auto gre = of_gre;
   for (KeyV4& one : gre) one.protocol = 47;
-  EXPECT_EQ(line_->function().steer(gre).by_destination, 0b01U);
-  EXPECT_EQ(line_->function().steer(gre).by_source, 0b10U);
+  EXPECT_EQ(line_->function().steer(gre, {}).by_destination, 0b01U);
+  EXPECT_EQ(line_->function().steer(gre, {}).by_source, 0b10U);
   EXPECT_EQ(steered.by_owner, 0b10'1111U) << "a free port belongs to its address";
   for (unsigned i = 0; i < 4; ++i) EXPECT_EQ(steered.owner[i], Line::host('a')) << i;
+}
+
+// A function before NAT in a chain, as the load balancer, may rewrite the end that it does not
+// name.
+TEST_F(NatTest, SteersByTheEndThatNoFunctionBeforeItRewrites) {
+  use("", "source_groups = 1000\n");
+  const KeyV4 to_service{.source = Line::host('b'),
+                         .destination = Line::host('a'),
+                         .source_port = 5000,
+                         .destination_port = 80,
+                         .protocol = kProtocolUdp};
+  const KeyV4 untranslated = reversed(to_service);
+  const auto owner = [this](const KeyV4& key, const Steered& before) {
+    const Steered steered = line_->function().steer({&key, 1}, before);
+    EXPECT_EQ(steered.by_owner, 1U);
+    return steered.owner[0];
+  };
+  Steered by_source;
+  by_source.by_source = 1;
+  Steered by_destination;
+  by_destination.by_destination = 1;
+  const AddressV4 client = owner(to_service, by_source);
+  EXPECT_NE(client, owner(to_service, by_destination)) << "the groups differ";
+  EXPECT_EQ(owner(untranslated, by_destination), client);
+  const std::string end = public_end("b:5000", "z:80");
+  const KeyV4 reply{.source = Line::host('a'),
+                    .destination = Line::host(end[0]),
+                    .source_port = 80,
+                    .destination_port = static_cast<std::uint16_t>(std::stoi(port(end))),
+                    .protocol = kProtocolUdp};
+  EXPECT_EQ(owner(reply, by_destination), client);
+}
+
+TEST_F(NatTest, SourcesOfAGroupShareItsPorts) {
+  use("blocks_per_customer = 1\nblock_size = 64\n", "source_groups = 2\n");
+  std::map<std::string, int> ends;
+  for (int n = 0; n < 200; ++n)
+    ++ends[public_end(
+        std::string(1, static_cast<char>('a' + n % 14)) + ":" + std::to_string(5000 + n), "z:80")];
+  EXPECT_EQ(ends["no_port"], 200 - 2 * 64);
+  EXPECT_EQ(count("customers"), 2U);
+  EXPECT_EQ(count("sessions"), 128U);
+  const std::pair<std::string, std::string> group{"customer", "p/1"};
+  const auto held = deployment_->command("/nat/customer", {&group, 1}, {});
+  ASSERT_TRUE(held.has_value());
+  ASSERT_EQ(held->result["blocks"].size(), 1U);
+  EXPECT_EQ(held->result["blocks"][0]["mappings"], 64);
+}
+
+TEST_F(NatTest, OnlyPacketsToDestinationsAreTranslated) {
+  use("", "destination = [\"10.0.0.25\", \"10.0.0.26\"]\nexempt = \"10.0.0.26\"\n");
+  EXPECT_TRUE(public_end("a:5000", "y:1").contains(':'));
+  EXPECT_EQ(public_end("a:5000", "z:1"), "no_service");
+  EXPECT_EQ(public_end("a:5000", "x:1"), "no_service");
 }
 
 TEST_F(NatTest, SaysWhatWouldBeRight) {
@@ -363,8 +419,8 @@ TEST_F(NatTest, SaysWhatWouldBeRight) {
   EXPECT_EQ(read(text_of("") + "[[nat.rule]]\nsource = \"10.0.0.0/28\"\npool = \"q\"\n").second,
             "f:9: nat.rule.source: 10.0.0.0/28 is there already, in line 6: give each prefix once\n"
             "f:10: nat.rule.pool: no pool is called \"q\": give one of \"p\"");
-  EXPECT_EQ(read(text_of("") + "[[nat.rule]]\nsource = \"10.0.0.0/24\"\npool = \"p\"\n").second,
-            "f:9: nat.rule.source: 10.0.0.0/24 overlaps the pools' 10.0.0.16/30: customers need "
+  EXPECT_EQ(read(text_of("") + "[[nat.rule]]\nsource = \"10.0.0.17\"\npool = \"p\"\n").second,
+            "f:9: nat.rule.source: 10.0.0.17 is within the pools' 10.0.0.16/30: customers need "
             "addresses of their own");
 }
 

@@ -36,9 +36,11 @@ struct RawPool {
 struct RawNatRule {
   std::uint32_t line = 0;
   std::vector<Text> source;
+  std::vector<Text> destination;
   std::vector<Text> exempt;
   std::vector<Text> customers;
   unsigned customer_prefix = 32;
+  std::uint32_t source_groups = 0;
   Text pool;
 };
 
@@ -102,9 +104,11 @@ Keys<RawNat> nat_keys() {
   };
   const Keys<R> rule{
       {"source", texts(&R::source), true},
+      {"destination", texts(&R::destination)},
       {"exempt", texts(&R::exempt)},
       {"customers", texts(&R::customers)},
       {"customer_prefix", integer(&R::customer_prefix, 8, 32, "bits of an address")},
+      {"source_groups", integer(&R::source_groups, 1, SourceGroup::kMost, "customers")},
       {"pool", text(&R::pool), true},
   };
   const Keys<RawForward> forward{
@@ -189,24 +193,20 @@ class Maker {
   void read_ports(const Text& text, NatPool& pool) {
     const std::string_view all = text.value;
     const auto dash = all.find('-');
-    const auto first = number_from(all.substr(0, dash));
-    const auto last = dash == all.npos ? std::nullopt : number_from(all.substr(dash + 1));
+    const auto first = parse_number(all.substr(0, dash), 65'535);
+    const auto last = dash == all.npos ? std::nullopt : parse_number(all.substr(dash + 1), 65'535);
     if (!first || !last || *first > *last || *first == 0) {
       problems_.add(text.line, "nat.pool.ports",
                     in_quotes(all) + " is no range of ports: give one like \"1024-65535\"");
       return;
     }
-    pool.first_port = *first;
-    pool.last_port = *last;
-  }
-  static std::optional<std::uint16_t> number_from(std::string_view digits) {
-    std::uint16_t number = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-    const bool is_number = error == std::errc{} && end == digits.data() + digits.size();
-    return is_number ? std::optional(number) : std::nullopt;
+    pool.first_port = static_cast<std::uint16_t>(*first);
+    pool.last_port = static_cast<std::uint16_t>(*last);
   }
 
-  std::optional<PrefixV4> prefix_from(const Text& text, std::string_view key) {
+  /// Reads a prefix; with `may_be_all`, also 0.0.0.0/0.
+  std::optional<PrefixV4> prefix_from(const Text& text, std::string_view key,
+                                      bool may_be_all = false) {
     const AddressAndBits parts(text.value);
     const auto address = parse_address<AddressV4>(parts.address);
     if (!address) {
@@ -216,7 +216,7 @@ class Maker {
       return std::nullopt;
     }
     const auto prefix = read_prefix(*address, parts.bits);
-    if (prefix && prefix->bits != 0) return *prefix;
+    if (prefix && (may_be_all || prefix->bits != 0)) return *prefix;
     problems_.add(text.line, key,
                   prefix ? "0.0.0.0/0 is too much: give a longer prefix" : prefix.error());
     return std::nullopt;
@@ -268,26 +268,31 @@ class Maker {
               (names.empty() ? ": give a [[nat.pool]]" : ": give one of " + joined(names, ", ")));
     rule.pool = static_cast<std::uint16_t>(pool - names.begin());
     rule.customer_bits = raw.customer_prefix;
+    rule.source_groups = raw.source_groups;
     add_customers(raw, rule);
+    check_groups(raw, rule);
     for (const Text& text : raw.source) {
-      const auto prefix = prefix_from(text, "nat.rule.source");
+      const auto prefix = prefix_from(text, "nat.rule.source", rule.source_groups != 0);
       if (!prefix) continue;
-      if (prefix->address.bytes[0] == 0) {
+      if (prefix->bits != 0 && prefix->address.bytes[0] == 0) {
         problems_.add(text.line, "nat.rule.source",
                       to_string(*prefix) +
                           " has addresses of 0.0.0.0/8, which are no customer's: give others");
         continue;
       }
       if (!check_once(*prefix, text.line, rule)) continue;
-      const auto holds = [&](const auto& one) {
-        return one.first.contains(prefix->address) || prefix->contains(one.first.address);
-      };
+      const auto holds = [&](const auto& one) { return one.first.contains(prefix->address); };
       const auto public_one = std::ranges::find_if(of_pools_, holds);
       if (public_one != of_pools_.end())
         problems_.add(text.line, "nat.rule.source",
-                      to_string(*prefix) + " overlaps the pools' " + to_string(public_one->first) +
+                      to_string(*prefix) + " is within the pools' " + to_string(public_one->first) +
                           ": customers need addresses of their own");
       rule.sources.push_back(*prefix);
+    }
+    for (const Text& text : raw.destination) {
+      const auto prefix = prefix_from(text, "nat.rule.destination");
+      if (prefix && std::ranges::find(rule.destinations, *prefix) == rule.destinations.end())
+        rule.destinations.push_back(*prefix);
     }
     for (const Text& text : raw.exempt) {
       const auto prefix = prefix_from(text, "nat.rule.exempt");
@@ -299,6 +304,18 @@ class Maker {
       if (prefix && std::ranges::find(rule.exempt, *prefix) == rule.exempt.end())
         rule.exempt.push_back(*prefix);
     }
+  }
+
+  void check_groups(const RawNatRule& raw, const NatRule& rule) {
+    if (rule.source_groups == 0) return;
+    const auto problem = [&](const std::string& what) {
+      problems_.add(raw.line, "nat.rule.source_groups", what);
+    };
+    if (rule.customer_bits != 32) problem("customer_prefix is given, too: leave one of them out");
+    if (!rule.customers.empty()) problem("is for customers without tunnels: leave it out");
+    if (rule.pool >= SourceGroup::kMostPools)
+      problem("needs one of the first " + std::to_string(SourceGroup::kMostPools) +
+              " pools: move this pool to the front");
   }
 
   /// Reads which customers a rule is for.
@@ -409,7 +426,10 @@ class Maker {
     const auto problem = [&](const std::string& what) {
       problems_.add(text.line, "nat.forward.public", to_string(forward.address) + what);
     };
-    const auto is_in = [&](const auto& source) { return source.first.contains(forward.address); };
+    const auto is_in = [&](const auto& source) {
+      return settings_->rules[source.second.first].source_groups == 0 &&
+             source.first.contains(forward.address);
+    };
     if (std::ranges::any_of(sources_, is_in))
       problem(" is a customer's, by the source of a rule: give a public address");
     if (!forward.is_whole()) return;

@@ -6,6 +6,7 @@
 
 #include "core/address.h"
 #include "core/address_numbers.h"
+#include "core/parameters.h"
 #include "function/nat/kind.h"
 
 namespace millrace {
@@ -25,6 +26,7 @@ std::string_view to_string(Dependence dependence) {
 void NatSettings::index() {
   std::set<Zone> from{0, 1};  // numbers of customers at which other rules begin to hold
   for (NatRule& rule : rules) {
+    rule.destination_table = PrefixTable<AddressV4>(rule.destinations);
     rule.exempt_table = PrefixTable<AddressV4>(rule.exempt);
     for (const auto& [first, behind] : rule.customers) from.insert({first, behind});
   }
@@ -52,6 +54,9 @@ auto NatSettings::view_for(Zone customer) const -> View {
       for (const auto& prefix : rule.sources) rule_of[prefix] = static_cast<std::uint16_t>(n);
     }
   }
+  for (const NatPool& pool : pools) {
+    for (const auto& prefix : pool.prefixes) rule_of[prefix] = kNoRule;
+  }
   View view;
   std::vector<Prefix<AddressV4>> sources;
   for (const auto& [prefix, rule] : rule_of) {
@@ -63,6 +68,8 @@ auto NatSettings::view_for(Zone customer) const -> View {
 }
 
 std::string NatSettings::name_of(CustomerNumber customer) const {
+  if (const auto group = SourceGroup::of(customer); group && group->pool < pools.size())
+    return pools[group->pool].name + "/" + std::to_string(group->group);
   const Zone zone = zone_of(customer);
   return zone != 0 ? customers->name_of(zone) : to_string(address_with(customer));
 }
@@ -73,12 +80,23 @@ AddressV4 NatSettings::address_of(CustomerNumber customer) const {
 }
 
 CustomerNumber NatSettings::customer_by(const NatRule& rule, Zone zone, const AddressV4& inside) {
-  return zone != 0 ? zone : number_of(prefix_of(inside, rule.customer_bits));
+  if (zone != 0) return zone;
+  if (rule.source_groups == 0) return number_of(prefix_of(inside, rule.customer_bits));
+  const std::uint32_t hash = number_of(inside) * 0x9e3779b1U;
+  const std::uint64_t group = std::uint64_t{hash} * rule.source_groups >> 32;
+  return SourceGroup{rule.pool, static_cast<std::uint32_t>(group)}.number();
 }
 
 std::optional<CustomerNumber> NatSettings::customer_named(const std::string& name) const {
   const auto tunnels = customers->named(name);
   if (tunnels && tunnels->second == tunnels->first + 1) return tunnels->first;
+  for (const NatRule& rule : rules) {
+    const std::string pool = pools[rule.pool].name + "/";
+    if (rule.source_groups == 0 || !name.starts_with(pool)) continue;
+    const auto group =
+        parse_number(std::string_view(name).substr(pool.size()), rule.source_groups - 1);
+    if (group) return SourceGroup{rule.pool, *group}.number();
+  }
   const auto address = parse_address<AddressV4>(name);
   const NatRule* const rule = address ? rule_of(0, *address) : nullptr;
   if (rule == nullptr) return std::nullopt;

@@ -73,14 +73,25 @@ struct NatRule {
   bool is_for_any = false;  ///< `customers` are all: rules that name a customer go before this one
   /// Bits of an address that are one customer, for packets from no tunnel.
   unsigned customer_bits = 32;
+  /// Number of customers among which a hash divides the sources, in place of `customer_bits`; 0:
+  /// it does not.
+  std::uint32_t source_groups = 0;
   std::vector<Prefix<AddressV4>> sources;  ///< distinct, also from those of other rules
-  std::vector<Prefix<AddressV4>> exempt;   ///< destinations to which nothing is translated
-  std::uint16_t pool = 0;                  ///< place in `NatSettings::pools`
+  /// Destinations to which sources are translated; empty: to all.
+  std::vector<Prefix<AddressV4>> destinations;
+  std::vector<Prefix<AddressV4>> exempt;  ///< destinations to which nothing is translated
+  std::uint16_t pool = 0;                 ///< place in `NatSettings::pools`
+  PrefixTable<AddressV4> destination_table;
   PrefixTable<AddressV4> exempt_table;
 
+  /// True if packets to that destination are translated.
+  bool is_for(const AddressV4& destination) const {
+    return (destinations.empty() || destination_table.has(destination)) &&
+           (exempt.empty() || !exempt_table.has(destination));
+  }
   bool has_same_customers(const NatRule& other) const {
     return sources == other.sources && pool == other.pool && customers == other.customers &&
-           customer_bits == other.customer_bits;
+           customer_bits == other.customer_bits && source_groups == other.source_groups;
   }
 };
 
@@ -127,12 +138,13 @@ struct NatSettings final : FunctionSettings {
   const NatRule* rule_of(Zone customer, const AddressV4& source) const {
     const View& view = views_[view_of_.find(customer)];
     const std::uint32_t at = view.sources.find(source);
-    return at == view.sources.kNone ? nullptr : &rules[view.rule_at[at]];
+    if (at == view.sources.kNone || view.rule_at[at] == kNoRule) return nullptr;
+    return &rules[view.rule_at[at]];
   }
   /// Returns the customer with that inside address behind the tunnel `zone` (0: behind none), by
   /// the rule for it.
   static CustomerNumber customer_by(const NatRule& rule, Zone zone, const AddressV4& inside);
-  /// Returns the customer's name: his address, or that of `Customers`.
+  /// Returns the customer's name: his address, that of `Customers`, or POOL/GROUP.
   std::string name_of(CustomerNumber customer) const;
   /// Returns his address, or the far end of his tunnel.
   AddressV4 address_of(CustomerNumber customer) const;
@@ -142,16 +154,16 @@ struct NatSettings final : FunctionSettings {
   const NatRule* rule_for(Zone customer, const AddressV4& source,
                           const AddressV4& destination) const {
     const NatRule* const rule = rule_of(customer, source);
-    if (rule == nullptr || rule->exempt.empty()) return rule;
-    const auto& exempt = rule->exempt_table;
-    return exempt.find(destination) == exempt.kNone ? rule : nullptr;
+    return rule != nullptr && rule->is_for(destination) ? rule : nullptr;
   }
 
  private:
-  /// The rules for some customers.
+  static constexpr std::uint16_t kNoRule = 0xffff;
+
+  /// The rules for some customers. Pools' addresses are nobody's source.
   struct View {
     PrefixTable<AddressV4> sources;
-    std::vector<std::uint16_t> rule_at;  // by place in `sources`
+    std::vector<std::uint16_t> rule_at;  // by place in `sources`; or `kNoRule`
   };
   View view_for(Zone customer) const;
 
