@@ -68,15 +68,28 @@ class BlockEvents {
     return true;
   }
 
+  /// Records that a customer has lost a block, whatever the policy.
+  void note_loss(std::uint32_t block, std::uint32_t customer, Tick now) {
+    if (places_.empty()) return;
+    if (!push({policy_.time_ms(now), block, customer, false}))
+      lost_.fetch_add(1, std::memory_order_relaxed);
+  }
+
+  /// True if all records have been taken. Any thread may ask.
+  bool is_empty() const {
+    return taken_.load(std::memory_order_acquire) == written_.load(std::memory_order_acquire);
+  }
+
   /// @name Called by the log's thread
   /// @{
   /// Takes the oldest record. False: there is none.
   bool take(BlockEvent& event) {
-    Place& place = places_[taken_ % kRoom];
-    if (place.turn.load(std::memory_order_acquire) != taken_ + 1) return false;
+    const std::uint64_t at = taken_.load(std::memory_order_relaxed);
+    Place& place = places_[at % kRoom];
+    if (place.turn.load(std::memory_order_acquire) != at + 1) return false;
     event = place.event;
-    place.turn.store(taken_ + kRoom, std::memory_order_release);
-    ++taken_;
+    place.turn.store(at + kRoom, std::memory_order_release);
+    taken_.store(at + 1, std::memory_order_release);
     return true;
   }
   /// Returns the number of records that have found no room.
@@ -113,7 +126,7 @@ class BlockEvents {
   Policy policy_;
   std::vector<Place> places_;  // empty: there is no log
   std::atomic<bool> is_failing_ = false;
-  alignas(64) std::uint64_t taken_ = 0;  // by the log's thread
+  alignas(64) std::atomic<std::uint64_t> taken_ = 0;  // by the log's thread
 };
 
 }  // namespace millrace

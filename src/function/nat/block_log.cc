@@ -7,7 +7,6 @@
 #include <system_error>
 #include <utility>
 
-#include "core/address_numbers.h"
 #include "core/json.h"
 #include "function/event_log.h"
 
@@ -29,15 +28,14 @@ Result<std::unique_ptr<BlockLog>> BlockLog::open(std::shared_ptr<const NatSettin
   const NatLog& is = settings->log;
   const bool is_replay = capture_ms != 0;
   const BlockEvents::Policy policy{.refuses = is.refuses, .capture_ms = capture_ms};
-  std::unique_ptr<BlockLog> log(new BlockLog(settings, blocks, policy, takes_over));
-  const LogNames names{settings, std::move(blocks)};
+  std::unique_ptr<BlockLog> log(new BlockLog(settings, std::move(blocks), policy, takes_over));
   const auto add = [&log](std::unique_ptr<LogTarget> to) {
     Target& target = log->targets_.emplace_back();
     target.name = to->name();
     target.to = std::move(to);
   };
-  if (!is.file.empty()) add(log_file(is.file, is_replay, names));
-  if (is.ipfix && !is_replay) add(ipfix_collector(*is.ipfix, names));
+  if (!is.file.empty()) add(log_file(is.file, is_replay, settings));
+  if (is.ipfix && !is_replay) add(ipfix_collector(*is.ipfix, settings));
   for (Target& target : log->targets_) {
     if (auto ok = target.to->begin(takes_over); !ok) return std::unexpected(ok.error());
   }
@@ -59,7 +57,6 @@ std::uint64_t BlockLog::now_ms() const {
 }
 
 void BlockLog::start() {
-  held_.resize(blocks_->blocks());
   look_again();
   for (Target& target : targets_)
     append_list(target, takes_over_ ? LogRecord::Kind::take_over : LogRecord::Kind::start);
@@ -80,7 +77,7 @@ void BlockLog::finish(bool hands_over) {
 
 void BlockLog::change_settings(std::shared_ptr<const NatSettings> settings) {
   const std::lock_guard guard(mutex_);
-  has_other_forwards_ |= settings_->forwards != settings->forwards;
+  has_other_ends_ |= !settings_->gives_same_ends(*settings);
   settings_ = std::move(settings);
 }
 
@@ -113,11 +110,11 @@ void BlockLog::step(bool is_last) {
     for (std::uint32_t block = 0; block < held_.size(); ++block) {
       const std::uint32_t customer = std::exchange(held_[block], 0);
       if (customer != 0)
-        records.push_back(LogRecord::of(LogRecord::Kind::released, now_ms(), block, customer));
+        records.push_back(record_of(LogRecord::Kind::released, now_ms(), block, customer));
     }
   }
   if (take_on_settings()) {
-    for (Target& target : targets_) target.list = LogRecord::Kind::forwards;
+    for (Target& target : targets_) target.list = LogRecord::Kind::reload;
   }
   bool fails = false;
   for (Target& target : targets_) {
@@ -129,29 +126,38 @@ void BlockLog::step(bool is_last) {
   blocks_->events().set_failing(fails);
 }
 
-/// Gives the targets the present settings. True: they have other forwards than before.
+/// Gives the targets the present settings. True: customers may have other ends than before.
 bool BlockLog::take_on_settings() {
   const std::lock_guard guard(mutex_);
   for (Target& target : targets_) target.to->know(settings_);
-  return std::exchange(has_other_forwards_, false);
+  return std::exchange(has_other_ends_, false);
 }
 
 std::vector<LogRecord> BlockLog::take_events() {
   std::vector<LogRecord> records;
   BlockEvent event;
+  const std::lock_guard guard(blocks_->naming());
   while (records.size() < BlockEvents::kRoom && blocks_->events().take(event)) {
+    if (event.block >= held_.size()) held_.resize(blocks_->end());
     held_[event.block] = event.is_allocated ? event.customer : 0;
     latest_ms_ = std::max(latest_ms_, event.time_ms);
     records.push_back(
-        LogRecord::of(event.is_allocated ? LogRecord::Kind::allocated : LogRecord::Kind::released,
-                      event.time_ms, event.block, event.customer));
+        record_of(event.is_allocated ? LogRecord::Kind::allocated : LogRecord::Kind::released,
+                  event.time_ms, event.block, event.customer));
   }
   return records;
+}
+
+/// Names the ports of a block that has a customer, as the records say.
+LogRecord BlockLog::record_of(LogRecord::Kind kind, std::uint64_t time_ms, std::uint32_t block,
+                              CustomerNumber customer) const {
+  return LogRecord::of(kind, time_ms, blocks_->block(block).value_or(HeldBlock()), customer);
 }
 
 /// Reads the customer of each block from the blocks. Records that are taken later may be older than
 /// the answer; applied in their order they lead to the same state.
 void BlockLog::look_again() {
+  held_.resize(blocks_->end());
   for (std::uint32_t block = 0; block < held_.size(); ++block)
     held_[block] = blocks_->customer_of(block);
 }
@@ -226,16 +232,17 @@ void BlockLog::append_list(Target& target, LogRecord::Kind why) {
   for (const NatForward& is : settings->forwards.all()) {
     target.waiting.push_back({.kind = LogRecord::Kind::forward,
                               .protocol = is.protocol,
-                              .port = is.port,
-                              .block = number_of(is.address),
+                              .first_port = is.port,
+                              .last_port = is.is_whole() ? std::uint16_t{65535} : is.port,
+                              .address = is.address,
                               .time_ms = now,
                               .customer = is.customer});
   }
   for (std::uint32_t block = 0; block < held_.size(); ++block) {
     if (held_[block] != 0)
-      target.waiting.push_back(LogRecord::of(LogRecord::Kind::held, now, block, held_[block]));
+      target.waiting.push_back(record_of(LogRecord::Kind::held, now, block, held_[block]));
   }
-  target.waiting[head].block = static_cast<std::uint32_t>(target.waiting.size() - head - 1);
+  target.waiting[head].held = static_cast<std::uint32_t>(target.waiting.size() - head - 1);
 }
 
 // --- statistics

@@ -48,7 +48,8 @@ class BlockLog {
   /// another process, and this process is to wait for at most `kPatience`; otherwise the log says
   /// that they lose them.
   void finish(bool hands_over);
-  /// Writes lists with the forwards of these settings from now on, first one at once.
+  /// Writes lists with the forwards of these settings from now on, the first one at once if a
+  /// customer may have other ends than before. Called before any worker changes to them.
   void change_settings(std::shared_ptr<const NatSettings> settings);
   static constexpr std::chrono::milliseconds kPatience{500};
 
@@ -83,6 +84,8 @@ class BlockLog {
   std::vector<LogRecord> take_events();
   bool take_on_settings();
   void look_again();
+  LogRecord record_of(LogRecord::Kind kind, std::uint64_t time_ms, std::uint32_t block,
+                      CustomerNumber customer) const;
   static void lose(Target& target, std::uint64_t events);
   void write_to(Target& target, bool is_sure, bool is_last);
   Result<void> deliver(Target& target, bool is_sure);
@@ -90,7 +93,7 @@ class BlockLog {
   void append_list(Target& target, LogRecord::Kind why);
   std::uint64_t now_ms() const;
 
-  std::shared_ptr<PortBlocks> blocks_;
+  std::shared_ptr<PortBlocks> blocks_;  // of any pools of the run: it names the blocks of all
   BlockEvents::Policy policy_;
   bool takes_over_;
   std::deque<Target> targets_;
@@ -104,8 +107,8 @@ class BlockLog {
   std::condition_variable_any changed_;
   bool has_begun_ = false;  // protected by `mutex_`, as are the next members
   bool has_ended_ = false;
-  std::shared_ptr<const NatSettings> settings_;  // with the present forwards
-  bool has_other_forwards_ = false;              // a list with these is not written yet
+  std::shared_ptr<const NatSettings> settings_;  // the present ones
+  bool has_other_ends_ = false;                  // a list of these is not written yet
   std::jthread thread_;
 };
 

@@ -384,7 +384,7 @@ TEST(BlockLog, HasTheForwards) {
   auto lines = lines_of(file);
   for (Json& line : lines) line.erase("time");
   ASSERT_EQ(lines.size(), 6U);
-  EXPECT_EQ(lines[2], Json::parse(R"({"event": "list", "why": "forwards", "held": 3, "lost": 0})"));
+  EXPECT_EQ(lines[2], Json::parse(R"({"event": "list", "why": "reload", "held": 3, "lost": 0})"));
   EXPECT_EQ(lines[3], Json::parse(R"({"event": "forward", "customer": "10.0.0.1",
       "address": "198.51.100.1", "first_port": 80, "last_port": 80, "protocol": "tcp"})"));
   EXPECT_EQ(lines[4], Json::parse(R"({"event": "forward", "customer": "10.0.0.2",

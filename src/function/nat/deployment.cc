@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <iterator>
 #include <optional>
 #include <utility>
@@ -179,14 +181,27 @@ Function& NatDeployment::make(unsigned worker) {
 Result<Review> NatDeployment::update(std::shared_ptr<const FunctionSettings> settings,
                                      const FunctionRun&, const OnEachWorker& on_each) {
   auto is = std::static_pointer_cast<const NatSettings>(std::move(settings));
+  auto made = blocks_->changed_to(is->pools);
+  if (!made) return std::unexpected(made.error());
+  const std::shared_ptr<PortBlocks> blocks = std::move(*made);
   // First, so that the log knows each customer that gets a block.
   if (log_ != nullptr) log_->change_settings(is);
-  std::vector<std::shared_ptr<const NatSettings>> each(all_.size(), is);
-  if (!on_each([&](unsigned n) { all_[n]->take_on(each[n]); }))
+  std::vector each_settings(all_.size(), is);
+  std::vector each_blocks(all_.size(), blocks);
+  std::vector<Tick> ticks(all_.size());
+  const auto change = [&](unsigned n) {
+    ticks[n] = all_[n]->take_on(each_settings[n], each_blocks[n]);
+  };
+  if (!on_each(change))
     return std::unexpected(Error{"millrace is ending: nothing can change any more"});
-  const bool has_same_forwards = settings_->forwards == is->forwards;
+  const auto is_before = [&](Tick one, Tick other) {
+    return static_cast<std::int32_t>(one.ms - other.ms) < 0;
+  };
+  blocks->replace(*blocks_, *std::ranges::max_element(ticks, is_before));
+  blocks_ = blocks;
+  const bool has_same_ends = settings_->gives_same_ends(*is);
   settings_ = std::move(is);
-  return has_same_forwards ? Review::none : Review::all;
+  return has_same_ends ? Review::none : Review::all;
 }
 
 std::shared_ptr<const FunctionView> NatDeployment::view() const {
@@ -272,7 +287,7 @@ CommandResult<Json> NatDeployment::customer(Parameters given) const {
                                    "the parameter customer is missing: give an address or a name"});
   Json list = Json::array();
   for (const HeldBlock& one : blocks_->held_by(*is)) {
-    list.push_back({{"pool", settings_->pools[one.pool].name},
+    list.push_back({{"pool", *one.pool},
                     {"address", to_string(one.address)},
                     {"first_port", one.first_port},
                     {"last_port", one.last_port},

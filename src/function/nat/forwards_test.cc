@@ -36,15 +36,7 @@ inside = "10.0.0.4"
 )";
   static constexpr std::uint8_t kGre = 47;
 
-  Review reload(const std::string& of_rule) {
-    const auto [settings, problems] = read(text_of("", of_rule));
-    EXPECT_EQ(problems, "");
-    const OnEachWorker on_each = [](const auto& call) {
-      call(0);
-      return true;
-    };
-    return *deployment_->update(settings, {}, on_each);
-  }
+  Review reload(const std::string& of_rule) { return NatTest::reload(text_of("", of_rule)); }
 };
 
 TEST_F(ForwardsTest, LetSessionsBeginFromOutsideWhateverThePoolsFiltering) {

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "core/address.h"
-#include "core/address_numbers.h"
 #include "core/json.h"
 #include "core/protocol.h"
 #include "function/event_log.h"
@@ -27,8 +26,8 @@ std::string_view reason_of(LogRecord::Kind kind) {
       return "new file";
     case LogRecord::Kind::gap:
       return "gap";
-    case LogRecord::Kind::forwards:
-      return "forwards";
+    case LogRecord::Kind::reload:
+      return "reload";
     default:
       return "start";
   }
@@ -49,8 +48,8 @@ std::string_view event_of(LogRecord::Kind kind) {
 
 class LogFile final : public LogTarget {
  public:
-  LogFile(std::string path, bool is_new, LogNames names)
-      : path_(std::move(path)), is_new_(is_new), names_(std::move(names)) {}
+  LogFile(std::string path, bool is_new, std::shared_ptr<const NatSettings> settings)
+      : path_(std::move(path)), is_new_(is_new), settings_(std::move(settings)) {}
   ~LogFile() override { close(); }
   LogFile(const LogFile&) = delete;
   LogFile& operator=(const LogFile&) = delete;
@@ -58,7 +57,7 @@ class LogFile final : public LogTarget {
   std::string name() const override { return path_; }
 
   void know(std::shared_ptr<const NatSettings> settings) override {
-    names_.settings = std::move(settings);
+    settings_ = std::move(settings);
   }
 
   Result<void> begin(bool later) override {
@@ -154,30 +153,23 @@ class LogFile final : public LogTarget {
     if (record.is_head()) {
       line["event"] = "list";
       line["why"] = reason_of(record.kind);
-      line["held"] = record.block;
+      line["held"] = record.held;
       line["lost"] = record.lost;
       return line;
     }
     line["event"] = event_of(record.kind);
-    line["customer"] = names_.settings->name_of(record.customer);
-    if (record.kind == LogRecord::Kind::forward) {
-      line["address"] = to_string(address_with(record.block));
-      line["first_port"] = record.port;
-      line["last_port"] = record.protocol == 0 ? std::uint16_t{65535} : record.port;
-      if (record.protocol != 0) line["protocol"] = protocol_name(record.protocol);
-      return line;
-    }
-    const HeldBlock block = names_.block(record);
-    line["address"] = to_string(block.address);
-    line["first_port"] = block.first_port;
-    line["last_port"] = block.last_port;
-    line["pool"] = names_.pool(block);
+    line["customer"] = settings_->name_of(record.customer);
+    line["address"] = to_string(record.address);
+    line["first_port"] = record.first_port;
+    line["last_port"] = record.last_port;
+    if (record.protocol != 0) line["protocol"] = protocol_name(record.protocol);
+    if (record.pool != nullptr) line["pool"] = *record.pool;
     return line;
   }
 
   std::string path_;
   bool is_new_;
-  LogNames names_;
+  std::shared_ptr<const NatSettings> settings_;
   int file_ = -1;
   struct stat is_{};      // of the open file
   off_t size_ = 0;        // bytes of whole lines
@@ -186,8 +178,9 @@ class LogFile final : public LogTarget {
 
 }  // namespace
 
-std::unique_ptr<LogTarget> log_file(const std::string& path, bool is_new, LogNames names) {
-  return std::make_unique<LogFile>(path, is_new, std::move(names));
+std::unique_ptr<LogTarget> log_file(const std::string& path, bool is_new,
+                                    std::shared_ptr<const NatSettings> settings) {
+  return std::make_unique<LogFile>(path, is_new, std::move(settings));
 }
 
 }  // namespace millrace

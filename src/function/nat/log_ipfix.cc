@@ -75,8 +75,8 @@ std::string template_record() {
 
 class IpfixCollector final : public LogTarget {
  public:
-  IpfixCollector(const NatLog::Collector& collector, LogNames names)
-      : collector_(collector), names_(std::move(names)) {}
+  IpfixCollector(const NatLog::Collector& collector, std::shared_ptr<const NatSettings> settings)
+      : collector_(collector), settings_(std::move(settings)) {}
   ~IpfixCollector() override {
     if (socket_ >= 0) ::close(socket_);
   }
@@ -89,7 +89,7 @@ class IpfixCollector final : public LogTarget {
   }
 
   void know(std::shared_ptr<const NatSettings> settings) override {
-    names_.settings = std::move(settings);
+    settings_ = std::move(settings);
   }
 
   /// A network that is not there yet is no reason not to start.
@@ -179,19 +179,17 @@ class IpfixCollector final : public LogTarget {
   }
 
   std::string bytes_of(const LogRecord& record) const {
-    const HeldBlock block = names_.block(record);
-    const std::string& pool = names_.pool(block);
     std::string bytes;
     append(bytes, record.time_ms);
     append(bytes, record.kind == LogRecord::Kind::released ? kReleased : kAllocated);
     // Behind a tunnel its far end; with a key, only the customer's number says which of several.
-    append(bytes, number_of(names_.settings->address_of(record.customer)));
+    append(bytes, number_of(settings_->address_of(record.customer)));
     append(bytes, std::uint32_t{zone_of(record.customer)});
-    append(bytes, number_of(block.address));
-    append(bytes, block.first_port);
-    append(bytes, block.last_port);
+    append(bytes, number_of(record.address));
+    append(bytes, record.first_port);
+    append(bytes, record.last_port);
     // RFC 7011, 7: three bytes for lengths from 255 on.
-    const std::string name = pool.substr(0, 65'000);
+    const std::string name = record.pool->substr(0, 65'000);
     if (name.size() < 255) {
       append(bytes, static_cast<std::uint8_t>(name.size()));
     } else {
@@ -202,7 +200,7 @@ class IpfixCollector final : public LogTarget {
   }
 
   NatLog::Collector collector_;
-  LogNames names_;
+  std::shared_ptr<const NatSettings> settings_;
   int socket_ = -1;
   std::uint32_t sequence_ = 0;  // data records in earlier messages
   bool has_failed_ = false;
@@ -211,8 +209,9 @@ class IpfixCollector final : public LogTarget {
 
 }  // namespace
 
-std::unique_ptr<LogTarget> ipfix_collector(const NatLog::Collector& collector, LogNames names) {
-  return std::make_unique<IpfixCollector>(collector, std::move(names));
+std::unique_ptr<LogTarget> ipfix_collector(const NatLog::Collector& collector,
+                                           std::shared_ptr<const NatSettings> settings) {
+  return std::make_unique<IpfixCollector>(collector, std::move(settings));
 }
 
 }  // namespace millrace

@@ -27,34 +27,32 @@ struct LogRecord {
     take_over,  ///< millrace goes on in place of another process
     new_place,  ///< the records before this one are in another file
     gap,        ///< records are missing before this one
-    forwards,   ///< a reload has changed forwards
+    reload,     ///< a reload has changed pools, customers or forwards
   };
   Kind kind = Kind::held;
   std::uint8_t protocol = 0;  ///< for a forward: that of its port; 0: the whole address
-  std::uint16_t port = 0;     ///< for a forward: its public port
-  /// Number of the block; of a forward, number of the public address; in the head of a list, number
-  /// of records that follow.
-  std::uint32_t block = 0;
+  std::uint16_t first_port = 0;
+  std::uint16_t last_port = 0;
+  AddressV4 address;          ///< public
   std::uint64_t time_ms = 0;  ///< since 1970
   std::uint32_t customer = 0;
-  std::uint64_t lost = 0;  ///< in the head of a list: records that are missing before it
+  std::uint32_t held = 0;                   ///< in the head of a list: records that follow
+  std::uint64_t lost = 0;                   ///< there: records that are missing before it
+  std::shared_ptr<const std::string> pool;  ///< the name; null: of a forward
 
-  static LogRecord of(Kind kind, std::uint64_t time_ms, std::uint32_t block,
-                      std::uint32_t customer) {
-    return {.kind = kind, .block = block, .time_ms = time_ms, .customer = customer};
+  static LogRecord of(Kind kind, std::uint64_t time_ms, const HeldBlock& block,
+                      CustomerNumber customer) {
+    return {.kind = kind,
+            .first_port = block.first_port,
+            .last_port = block.last_port,
+            .address = block.address,
+            .time_ms = time_ms,
+            .customer = customer,
+            .pool = block.pool};
   }
 
   bool is_head() const { return kind >= Kind::start; }
   bool is_event() const { return kind < Kind::held; }
-};
-
-/// The meaning of the numbers in records. New settings change the meaning of none.
-struct LogNames {
-  std::shared_ptr<const NatSettings> settings;
-  std::shared_ptr<const PortBlocks> blocks;
-
-  HeldBlock block(const LogRecord& record) const { return blocks->block(record.block); }
-  const std::string& pool(const HeldBlock& block) const { return settings->pools[block.pool].name; }
 };
 
 class LogTarget {
@@ -63,7 +61,8 @@ class LogTarget {
   /// Returns the name for users: a path, or address and port.
   virtual std::string name() const = 0;
 
-  /// Takes on the settings of a reload, which may have more customers.
+  /// Takes on the settings of a reload, which may have more customers. No number of a customer
+  /// changes its meaning.
   virtual void know(std::shared_ptr<const NatSettings> settings) = 0;
 
   /// Looks whether records can be written. With `later`, another process may still write: the place
@@ -81,9 +80,11 @@ class LogTarget {
 /// Returns a file of JSON lines, written by `write(2)`: each line is in the file, but not
 /// necessarily on the disk, when `write` returns. If the file was renamed, removed or truncated,
 /// `ready` makes a new one. `is_new`: the file must be empty or absent at first.
-std::unique_ptr<LogTarget> log_file(const std::string& path, bool is_new, LogNames names);
+std::unique_ptr<LogTarget> log_file(const std::string& path, bool is_new,
+                                    std::shared_ptr<const NatSettings> settings);
 
 /// Returns a collector of IPFIX over UDP (RFC 7011, RFC 8158).
-std::unique_ptr<LogTarget> ipfix_collector(const NatLog::Collector& collector, LogNames names);
+std::unique_ptr<LogTarget> ipfix_collector(const NatLog::Collector& collector,
+                                           std::shared_ptr<const NatSettings> settings);
 
 }  // namespace millrace

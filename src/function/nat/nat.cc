@@ -416,12 +416,29 @@ bool NatV4::has_forwards(const KeyV4& key, const Ends& ends, std::uint8_t forwar
                    {ends.destination, ends.destination_port}));
 }
 
-/// Ends the sessions of forwards that are gone. The others of a customer go on, also if he has a
-/// forward by now that would give them another public end.
+/// True if the present rules and pools still give the session's customers its public ports.
+bool NatV4::keeps_ports(const KeyV4& key, const State& state) const {
+  const auto keeps = [&](const PortRef& ref, Zone zone, const AddressV4& inside) {
+    const NatRule* const by = settings_->rule_of(zone, inside);
+    return by != nullptr &&
+           blocks_->may_keep(ref, by->pool, NatSettings::customer_by(*by, zone, inside));
+  };
+  return (!state.source.is_there() || keeps(state.source, key.number_of_zone(), key.source)) &&
+         (!state.destination.is_there() ||
+          keeps(state.destination, state.ends.leaving(key).number_of_zone(),
+                state.ends.destination));
+}
+
+/// Ends the sessions whose public ends are gone, or another customer's, and those that are not
+/// translated but would have to be. The others of a customer go on, also if he has a forward by now
+/// that would give them another public end.
 Fate NatV4::fate(const KeyV4& key, const Traversal<KeyV4>*, const std::byte* at, bool) const {
   State state;
   std::memcpy(&state, at, sizeof(state));
-  if (has_forwards(key, state.ends, forwarded(state))) return Fate::stays;
+  const bool stays = state.ends.changed == 0 ? !need_of(key).is_there()
+                                             : has_forwards(key, state.ends, forwarded(state)) &&
+                                                   keeps_ports(key, state);
+  if (stays) return Fate::stays;
   return key.protocol == kProtocolTcp ? Fate::reset : Fate::begins_anew;
 }
 

@@ -50,7 +50,11 @@ class NatV4 final : public FunctionFor<KeyV4> {
   static bool is_translated(const std::byte* image);
 
   void note_time(Tick now) { now_ = now; }
-  void take_on(std::shared_ptr<const NatSettings>& settings) { settings_.swap(settings); }
+  Tick take_on(std::shared_ptr<const NatSettings>& settings, std::shared_ptr<PortBlocks>& blocks) {
+    settings_.swap(settings);
+    blocks_.swap(blocks);
+    return now_;
+  }
   /// From now on no session of a customer behind a tunnel with a greater number is resumed.
   void resume_up_to(Zone customer) { resumed_up_to_ = customer; }
   const NatCounters& counters() const { return counters_; }
@@ -105,6 +109,7 @@ class NatV4 final : public FunctionFor<KeyV4> {
   std::optional<CustomerNumber> whole_customer_of(Zone zone, const AddressV4& address) const;
   static std::uint8_t forwarded(const State& state);
   bool has_forwards(const KeyV4& key, const Ends& ends, std::uint8_t forwarded) const;
+  bool keeps_ports(const KeyV4& key, const State& state) const;
   void accept(Opening<KeyV4>& opening, const State& state);
   void pass_over(Opening<KeyV4>& opening);
   void resume(Opening<KeyV4>& opening);
@@ -160,9 +165,11 @@ class Nat final : public Function {
   FunctionFor<KeyV4>& v4() override { return v4_; }
   FunctionFor<KeyV6>& v6() override { return v6_; }
 
-  /// Changes to other settings, and puts the previous ones into `settings`. Called by the worker,
-  /// between two bursts.
-  void take_on(std::shared_ptr<const NatSettings>& settings) { v4_.take_on(settings); }
+  /// Changes to other settings and the blocks of their pools, and puts the previous ones in their
+  /// places. Returns the worker's tick. Called by the worker, between two bursts.
+  Tick take_on(std::shared_ptr<const NatSettings>& settings, std::shared_ptr<PortBlocks>& blocks) {
+    return v4_.take_on(settings, blocks);
+  }
   void resume_up_to(Zone customer) { v4_.resume_up_to(customer); }
   const NatCounters& counters() const { return v4_.counters(); }
 

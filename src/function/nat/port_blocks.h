@@ -10,29 +10,34 @@
 // may have it after `kRestMs` (RFC 6888, REQ-8). A block's first mapping of a protocol gets it a
 // table of mappings (table_memory.h), which it has until its customer changes.
 //
-// Nothing here allocates memory, blocks for long or throws, except `create`; but the first use of a
-// table may wait for the kernel's pages (table_memory.h).
+// The pools of a configuration are one object. `changed_to` makes another one for other pools,
+// around the same memory (block_store.h): first all workers change to it, then its `replace` takes
+// their blocks from customers that may have them no longer. Meanwhile, workers with either
+// object share the blocks. A block that a customer loses is his until his sessions have ended, and
+// then nobody's until it has rested; so are ports that another block gets.
+//
+// Nothing here allocates memory, blocks for long or throws, except `create`, `changed_to` and
+// `replace`; but the first use of a table may wait for the kernel's pages (table_memory.h).
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <expected>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "core/prefix_table.h"
-#include "core/relaxed.h"
 #include "core/verdict.h"
 #include "function/nat/block_events.h"
+#include "function/nat/block_store.h"
 #include "function/nat/mappings.h"
 #include "function/nat/settings.h"
-#include "function/nat/table_memory.h"
 #include "millrace/hash.h"
 #include "millrace/types.h"
 
@@ -84,7 +89,7 @@ struct PoolUse {
 
 /// A block that a customer has.
 struct HeldBlock {
-  std::size_t pool = 0;
+  std::shared_ptr<const std::string> pool;  ///< the name
   AddressV4 address;
   std::uint16_t first_port = 0;
   std::uint16_t last_port = 0;
@@ -95,13 +100,29 @@ struct HeldBlock {
 class PortBlocks {
  public:
   static constexpr std::uint32_t kRestMs = 120'000;
-  static constexpr std::size_t kMostBlocks = std::size_t{1} << 22;
+  static constexpr std::size_t kMostBlocks = BlockStore::kMostBlocks;
 
   /// The pools have at most `kMostBlocks` blocks. Error (failed): no address space.
   static Result<std::unique_ptr<PortBlocks>> create(std::span<const NatPool> pools,
                                                     Secret secret = Secret::random());
   PortBlocks(const PortBlocks&) = delete;
   PortBlocks& operator=(const PortBlocks&) = delete;
+
+  /// @name Other pools
+  /// One thread at a time calls these, which no worker is.
+  /// @{
+  /// Makes the blocks of other pools, around the same memory. Pools are the same if they have the
+  /// same name. Errors, which change nothing: too many blocks (usage), no address space (failed).
+  Result<std::unique_ptr<PortBlocks>> changed_to(std::span<const NatPool> pools) const;
+  /// Replaces the object that has made this one, once no worker uses that one any more.
+  /// `now`: no earlier than any worker's tick before it changed to this object.
+  void replace(const PortBlocks& before, Tick now);
+  /// True if a session of the customer may keep that port: by that pool, he may have its block.
+  bool may_keep(const PortRef& ref, std::uint16_t pool, CustomerNumber customer) const {
+    const PortBlock& is = blocks_[ref.block()];
+    return is.customer.load(std::memory_order_relaxed) == customer && is.pool == pools_[pool].id;
+  }
+  /// @}
 
   /// True if the address is one of a pool's.
   bool has(const AddressV4& address) const { return prefixes_.find(address) != prefixes_.kNone; }
@@ -165,51 +186,33 @@ class PortBlocks {
 
   /// @name For the log (block_log.h)
   /// @{
-  BlockEvents& events() { return events_; }
-  /// Returns the number of blocks of all pools, which are numbered from 0 on.
-  std::uint32_t blocks() const { return static_cast<std::uint32_t>(blocks_.size()); }
-  /// Returns the pool and the ports of a block.
-  HeldBlock block(std::uint32_t number) const;
+  BlockEvents& events() const { return store_->events(); }
+  /// Held while blocks are named that were taken from `events`.
+  std::mutex& naming() const { return store_->naming(); }
+  /// Returns a number that is greater than those of all blocks, also of those that pools had
+  /// earlier.
+  std::uint32_t end() const { return blocks_.end(); }
+  /// Returns the pool and the ports of a block, also of one that a pool had earlier; none if there
+  /// is no such block.
+  std::optional<HeldBlock> block(std::uint32_t number) const;
   /// Returns the number of the block's customer; 0 if nobody has it. All its earlier records are
   /// in `events`.
   std::uint32_t customer_of(std::uint32_t block) const;
   /// @}
 
  private:
-  static constexpr std::uint32_t kNone = 0xffffffff;
+  static constexpr std::uint32_t kNone = PortBlock::kNone;
   static constexpr std::uint32_t kNoRecord = 0xfffffffe;  // a block that cannot be logged
-  static constexpr unsigned kSpaces = 6;  // protocols with port numbers of their own
+  static constexpr CustomerNumber kNobody = PortBlock::kNobody;
+  static constexpr std::uint16_t kLost = PortBlock::kLost;
 
-  /// Under the bucket's lock of `customer`, except the atomics. (`uses` is written under the lock.)
-  struct alignas(64) Block {
-    std::atomic<CustomerNumber> customer = 0;      // 0: nobody
-    Relaxed<std::uint32_t> next = kNone;           // the customer's next block
-    Relaxed<std::uint32_t> next_customer = kNone;  // first block of the bucket's next customer
-    std::uint32_t sessions = 0;                    // of the customer; valid in his first block
-    std::atomic<std::uint32_t> uses = 0;           // of all ports, and by protocols without ports
-    Tick idle_since;                               // valid if `uses` is 0
-    // For each protocol, its mappings, 0 if the customer had none yet; and the offset from which a
-    // free port is looked for.
-    std::array<Relaxed<TableMemory::Place>, kSpaces> table{};
-    std::array<Relaxed<std::uint16_t>, kSpaces> from{};
-  };
-  static_assert(sizeof(Block) == 64);
-  struct Bucket {
-    std::atomic<bool> is_locked = false;
-    Relaxed<std::uint32_t> first = kNone;  // first block of the first customer
-  };
+  using Block = PortBlock;
+  using Bucket = BlockStore::Bucket;
   struct Guard : BriefLock {
     explicit Guard(Bucket& bucket) : BriefLock(bucket.is_locked) {}
   };
-  struct Pool {
-    NatPool is;
-    std::uint32_t first_block = 0;
-    std::uint32_t addresses = 0;
-    std::uint32_t per_address = 0;  // blocks
-    Mappings::Kind kind;            // of its tables
-    TableMemory::Size table_size;
-    unsigned words = 0;                             // of an address in `taken`
-    std::vector<std::atomic<std::uint64_t>> taken;  // blocks of each address, a bit each
+  /// Numbers that a pool keeps while it changes.
+  struct Counts {
     std::atomic<std::uint32_t> swept = 0;     // address from which resting blocks are looked for
     std::atomic<std::uint32_t> swept_at = 0;  // tick behind that of the latest look; 0: none
     std::atomic<std::int64_t> held = 0;
@@ -217,16 +220,31 @@ class PortBlocks {
     std::atomic<std::uint64_t> no_port = 0;
     std::atomic<std::uint64_t> over_limit = 0;
   };
+  struct Pool {
+    NatPool is;
+    std::uint16_t id = 0;                  // no other pool has it at the same time
+    std::uint32_t per_address = 0;         // blocks
+    std::vector<std::uint32_t> addresses;  // first block of each
+    std::shared_ptr<Counts> counts;
+
+    std::uint64_t blocks() const { return std::uint64_t{addresses.size()} * per_address; }
+  };
   struct Place {
     std::uint32_t pool;
-    std::uint32_t address;  // number in the pool
+    std::uint32_t begin;  // first block of the address
   };
+  class BeginsOfAddresses;
 
-  PortBlocks(std::span<const NatPool> pools, const Secret& secret);
+  explicit PortBlocks(std::shared_ptr<BlockStore> store);
+  static Result<std::unique_ptr<PortBlocks>> make(std::span<const NatPool> pools,
+                                                  std::shared_ptr<BlockStore> store,
+                                                  const PortBlocks* before);
+  std::vector<AddressV4> take_blocks(Pool& pool, const BeginsOfAddresses& all,
+                                     const PortBlocks* before);
+  std::uint16_t free_id(const PortBlocks* before) const;
+  void index();
 
   std::optional<Place> place_of(const AddressV4& address) const;
-  AddressV4 address_of(const Pool& pool, std::uint32_t address) const;
-  Pool& pool_of(std::uint32_t block) const;
   /// Returns the block of a public port; `kNone` if it is in none.
   std::uint32_t block_at(const Place& place, std::uint16_t port) const;
   /// Returns an offset of the parity that a session's port should have.
@@ -237,25 +255,21 @@ class PortBlocks {
   static std::uint16_t offset_of(const Pool& pool, std::uint16_t port) {
     return static_cast<std::uint16_t>((port - pool.is.first_port) % pool.is.block_size);
   }
-  /// Returns the word of `Pool::taken` with the block's bit, and that bit.
-  static std::pair<std::atomic<std::uint64_t>&, std::uint64_t> bit_of(Pool& pool,
-                                                                      std::uint32_t block);
-  EndpointV4 outside_of(const Pool& pool, const PortRef& ref) const;
-  static bool is_of(const Pool& pool, std::uint32_t block) {
-    return block - pool.first_block < pool.addresses * pool.per_address;
-  }
-  Mappings mappings_in(const Pool& pool, TableMemory::Place table) const {
-    return {tables_.at(table), pool.kind, hasher_};
+  EndpointV4 outside_of(const PortRef& ref) const;
+  static Mappings mappings_in(const BlockExtent& extent, TableMemory::Place table,
+                              const Hasher& hasher) {
+    return {extent.tables.at(table), extent.kind, hasher};
   }
   /// Returns the mappings of a block and protocol, which were used before.
-  Mappings mappings(const Pool& pool, std::uint32_t block, unsigned space) const {
-    return mappings_in(pool, blocks_[block].table[space]);
+  Mappings mappings(std::uint32_t block, unsigned space) const {
+    return mappings_in(blocks_.extent_of(block), blocks_[block].table[space], hasher_);
   }
   /// Returns the mappings of a block and protocol, in a new table if it has none.
-  Mappings mappings_made(Pool& pool, std::uint32_t block, unsigned space) {
+  Mappings mappings_made(std::uint32_t block, unsigned space) {
+    BlockExtent& extent = blocks_.extent_of(block);
     auto& table = blocks_[block].table[space];
-    if (table == 0) table = tables_.take(pool.table_size);
-    return mappings_in(pool, table);
+    if (table == 0) table = extent.tables.take(extent.table_size);
+    return mappings_in(extent, table, hasher_);
   }
   static MappedEnds ends_of(const Pool& pool, const Wanted& wanted);
   /// True if the public end is a forward's.
@@ -264,22 +278,32 @@ class PortBlocks {
            wanted.forwards->to(end.address, end.port, wanted.protocol) != nullptr;
   }
   /// True if the public end of a port is a forward's.
-  bool is_kept(const Pool& pool, const Wanted& wanted, const PortRef& ref) const {
+  bool is_kept(const Wanted& wanted, const PortRef& ref) const {
     return wanted.forwards != nullptr && !wanted.forwards->all().empty() &&
-           is_kept(wanted, outside_of(pool, ref));
+           is_kept(wanted, outside_of(ref));
   }
 
   std::uint64_t count_mappings(std::uint32_t block) const;
 
-  Bucket& bucket_of(std::uint32_t customer) const;
-  std::uint32_t first_of(const Bucket& bucket, std::uint32_t customer, const Pool& pool) const;
-  std::uint32_t claim(Pool& pool, std::uint32_t block, std::uint32_t customer, Tick now);
-  std::uint32_t claim_at(Pool& pool, std::uint32_t address, std::uint32_t customer, Tick now);
-  std::uint32_t claim_anywhere(Pool& pool, std::uint32_t customer, Tick now);
+  Bucket& bucket_of(CustomerNumber customer) const { return blocks_.bucket_of(customer); }
+  std::uint32_t first_of(const Bucket& bucket, CustomerNumber customer, std::uint16_t pool) const;
+  std::uint32_t claim(Pool& pool, std::uint32_t block, CustomerNumber customer, Tick now);
+  std::uint32_t claim_at(Pool& pool, std::uint32_t begin, CustomerNumber customer, Tick now);
+  std::uint32_t claim_anywhere(Pool& pool, CustomerNumber customer, Tick now);
   void append(Bucket& bucket, std::uint32_t& first, std::uint32_t block);
-  void remove(Bucket& bucket, const Pool& pool, std::uint32_t block);
+  void remove(Bucket& bucket, std::uint32_t block);
+  void give_back_tables(std::uint32_t block);
+  void make_free(std::uint32_t block);
   void reclaim(Pool& pool, std::uint32_t block, Tick now);
-  bool reclaim_near(Pool& pool, std::uint32_t customer, Tick now);
+  bool reclaim_near(Pool& pool, CustomerNumber customer, Tick now);
+
+  void look_at_others(const PortBlocks& before);
+  void hold_back(std::uint32_t begin);
+  void lose(const Pool& pool, std::uint32_t block, Tick now);
+  void drop(Bucket& bucket, std::uint32_t block, Tick now);
+  void rest_others(std::uint32_t lost, Tick now) const;
+  bool is_elsewhere(std::uint32_t block, bool by_customer) const;
+  bool is_there(std::uint32_t block) const;
 
   std::expected<Taken, Verdict> take_now(Pool& pool, const Wanted& wanted, bool& lacks_block);
   /// The mapping that a session needs.
@@ -288,22 +312,25 @@ class PortBlocks {
     MappedEnds ends;
     Hash hash;
   };
-  std::optional<PortRef> find(const Pool& pool, std::uint32_t first, const Sought& sought);
+  std::optional<PortRef> find(std::uint32_t first, const Sought& sought);
   std::optional<PortRef> take_in(Pool& pool, std::uint32_t block, const Wanted& wanted,
                                  const Sought& sought);
   std::optional<PortRef> share(Pool& pool, std::uint32_t first, const Wanted& wanted,
                                const Sought& sought);
   Taken count(Pool& pool, std::uint32_t first, const PortRef& ref, const Wanted& wanted);
 
-  Hasher hasher_;
-  BlockEvents events_;
-  std::deque<Pool> pools_;
+  std::shared_ptr<BlockStore> store_;
+  BlockStore& blocks_;
+  const Hasher& hasher_;
+  std::vector<Pool> pools_;
   PrefixTable<AddressV4> prefixes_;
   std::vector<Prefix<AddressV4>> all_prefixes_;
-  std::vector<Place> prefix_at_;  // pool of a prefix, and the number of its first address
-  std::vector<Block> blocks_;
-  mutable std::vector<Bucket> buckets_;  // a power of 2
-  TableMemory tables_;
+  // Pool of a prefix, and the place of its first address in `Pool::addresses`.
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> prefix_at_;
+  // First blocks of addresses, each with one that the address has had by earlier pools; sorted.
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> others_;
+  std::vector<std::uint32_t> held_back_;    // first blocks of addresses, until `replace`
+  std::vector<const BlockExtent*> unused_;  // extents to be removed by `replace`
 };
 
 }  // namespace millrace

@@ -32,13 +32,13 @@ void PortBlocks::prefetch(std::span<const Wanted> soon, std::span<EndpointV4> li
     std::uint32_t at = space == kNoSpace ? kNone : firsts[n];
     const auto is_his = [&] {
       return blocks_[at].customer.load(std::memory_order_relaxed) == wanted.customer &&
-             is_of(pool, at);
+             blocks_[at].pool == pool.id;
     };
     unsigned left = 4;
     for (; left != 0 && at != kNone && !is_his(); --left) at = blocks_[at].next_customer;
     for (; left != 0 && at != kNone && is_his(); --left, at = blocks_[at].next) {
       const TableMemory::Place table = blocks_[at].table[space];
-      if (table != 0 && act(mappings_in(pool, table), at, space)) return;
+      if (table != 0 && act(mappings_in(blocks_.extent_of(at), table, hasher_), at, space)) return;
     }
   };
   for (std::size_t n = 0; n < soon.size(); ++n) {
@@ -54,18 +54,17 @@ void PortBlocks::prefetch(std::span<const Wanted> soon, std::span<EndpointV4> li
     for_blocks(n, [&](const Mappings& all, std::uint32_t block, unsigned space) {
       const auto offset = all.free_port(blocks_[block].from[space], offset_like(pool, soon[n]),
                                         [](std::uint16_t) { return false; });
-      if (offset) likely[n] = outside_of(pool, {block, *offset});
+      if (offset) likely[n] = outside_of({block, *offset});
       return offset.has_value();
     });
   }
 }
 
 /// Returns the port that the session's mapping has already, counted once more.
-std::optional<PortRef> PortBlocks::find(const Pool& pool, std::uint32_t first,
-                                        const Sought& sought) {
+std::optional<PortRef> PortBlocks::find(std::uint32_t first, const Sought& sought) {
   for (std::uint32_t block = first; block != kNone; block = blocks_[block].next) {
     if (blocks_[block].table[sought.space] == 0) continue;
-    const Mappings all = mappings(pool, block, sought.space);
+    const Mappings all = mappings(block, sought.space);
     const auto offset = all.find(sought.ends, sought.hash);
     if (!offset) continue;
     all.use(*offset);
@@ -77,10 +76,10 @@ std::optional<PortRef> PortBlocks::find(const Pool& pool, std::uint32_t first,
 /// Gives the session a free port of that block.
 std::optional<PortRef> PortBlocks::take_in(Pool& pool, std::uint32_t block, const Wanted& wanted,
                                            const Sought& sought) {
-  const Mappings all = mappings_made(pool, block, sought.space);
+  const Mappings all = mappings_made(block, sought.space);
   auto& from = blocks_[block].from[sought.space];
   const auto offset = all.free_port(from, offset_like(pool, wanted), [&](std::uint16_t at) {
-    return is_kept(pool, wanted, {block, at});
+    return is_kept(wanted, PortRef{block, at});
   });
   if (!offset) return std::nullopt;
   all.insert(sought.ends, sought.hash, *offset);
@@ -104,9 +103,9 @@ std::optional<PortRef> PortBlocks::share(Pool& pool, std::uint32_t first, const 
   std::uint64_t port = (hash % ports + wanted.attempt) % ports;
   std::uint32_t block = first;
   for (; port >= pool.is.block_size; port -= pool.is.block_size) block = blocks_[block].next;
-  const Mappings all = mappings_made(pool, block, sought.space);
+  const Mappings all = mappings_made(block, sought.space);
   const auto offset = static_cast<std::uint16_t>(port);
-  if (is_kept(pool, wanted, {block, offset})) return std::nullopt;
+  if (is_kept(wanted, PortRef{block, offset})) return std::nullopt;
   if (all.is_free(offset)) {
     // The previous attempt may have made the mapping.
     if (all.find(sought.ends, sought.hash)) return std::nullopt;
@@ -124,9 +123,8 @@ auto PortBlocks::count(Pool& pool, std::uint32_t first, const PortRef& ref, cons
   uses.store(uses.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   ++blocks_[first].sessions;
   if (pool.is.has_peers() && ref.offset() != PortRef::kNoPort)
-    mappings(pool, ref.block(), space_of(wanted.protocol))
-        .admit(ref.offset(), wanted.remote.address);
-  return {ref, outside_of(pool, ref)};
+    mappings(ref.block(), space_of(wanted.protocol)).admit(ref.offset(), wanted.remote.address);
+  return {ref, outside_of(ref)};
 }
 
 /// Does what `take` does, with the blocks that are free now. `lacks_block`: another block would
@@ -137,7 +135,7 @@ auto PortBlocks::take_now(Pool& pool, const Wanted& wanted, bool& lacks_block)
   const CustomerNumber customer = wanted.customer;
   Bucket& bucket = bucket_of(customer);
   const Guard guard(bucket);
-  std::uint32_t first = first_of(bucket, customer, pool);
+  std::uint32_t first = first_of(bucket, customer, pool.id);
   if (first != kNone && blocks_[first].sessions >= pool.is.sessions_per_customer)
     return std::unexpected(Verdict::customer_limit);
   std::optional<PortRef> ref;
@@ -156,13 +154,13 @@ auto PortBlocks::take_now(Pool& pool, const Wanted& wanted, bool& lacks_block)
   }
   const MappedEnds ends = ends_of(pool, wanted);
   const Sought sought{space, ends, ends.hash(hasher_)};
-  if (wanted.attempt == 0) ref = find(pool, first, sought);
+  if (wanted.attempt == 0) ref = find(first, sought);
   std::uint32_t held = 0;
   for (std::uint32_t block = first; !ref && block != kNone; block = blocks_[block].next, ++held)
     if (wanted.attempt == 0) ref = take_in(pool, block, wanted, sought);
   if (!ref && wanted.attempt == 0 && held < pool.is.blocks_per_customer) {
-    const std::uint32_t address = (first - pool.first_block) / pool.per_address;
-    const std::uint32_t block = claim_at(pool, address, customer, wanted.now);
+    const std::uint32_t begin = blocks_.extent_of(first).begin_of(first);
+    const std::uint32_t block = claim_at(pool, begin, customer, wanted.now);
     if (block == kNoRecord) return std::unexpected(Verdict::no_record);
     lacks_block = block == kNone;
     if (!lacks_block) {
@@ -182,7 +180,8 @@ auto PortBlocks::take(const Wanted& wanted) -> std::expected<Taken, Verdict> {
   if (!taken && lacks_block && reclaim_near(pool, wanted.customer, wanted.now))
     taken = take_now(pool, wanted, lacks_block);
   if (!taken && taken.error() != Verdict::no_record) {
-    auto& refused = taken.error() == Verdict::no_port ? pool.no_port : pool.over_limit;
+    auto& refused =
+        taken.error() == Verdict::no_port ? pool.counts->no_port : pool.counts->over_limit;
     refused.fetch_add(1, std::memory_order_relaxed);
   }
   return taken;
@@ -191,7 +190,7 @@ auto PortBlocks::take(const Wanted& wanted) -> std::expected<Taken, Verdict> {
 MappedEnds PortBlocks::ends_at(const PortRef& ref, std::uint8_t protocol) const {
   if (ref.offset() == PortRef::kNoPort) return {};
   const Guard guard(bucket_of(blocks_[ref.block()].customer.load(std::memory_order_relaxed)));
-  return mappings(pool_of(ref.block()), ref.block(), space_of(protocol)).ends_of(ref.offset());
+  return mappings(ref.block(), space_of(protocol)).ends_of(ref.offset());
 }
 
 auto PortBlocks::take_again(const Wanted& wanted, const EndpointV4& outside, const MappedEnds& ends)
@@ -204,11 +203,11 @@ auto PortBlocks::take_again(const Wanted& wanted, const EndpointV4& outside, con
   const unsigned space = space_of(wanted.protocol);
   Bucket& bucket = bucket_of(customer);
   const Guard guard(bucket);
-  std::uint32_t first = first_of(bucket, customer, pool);
+  std::uint32_t first = first_of(bucket, customer, pool.id);
   if (first != kNone && blocks_[first].sessions == UINT16_MAX) return refused;
   if (space == kNoSpace) {
     if (first == kNone) {
-      const std::uint32_t block = claim_at(pool, place->address, customer, wanted.now);
+      const std::uint32_t block = claim_at(pool, place->begin, customer, wanted.now);
       if (block >= kNoRecord) return refused;
       append(bucket, first, block);
     }
@@ -220,7 +219,7 @@ auto PortBlocks::take_again(const Wanted& wanted, const EndpointV4& outside, con
     if (claim(pool, block, customer, wanted.now) >= kNoRecord) return refused;
     append(bucket, first, block);
   }
-  const Mappings all = mappings_made(pool, block, space);
+  const Mappings all = mappings_made(block, space);
   const PortRef ref{block, offset_of(pool, outside.port)};
   if (all.is_free(ref.offset())) {
     const Hash hash = ends.hash(hasher_);
@@ -244,14 +243,14 @@ auto PortBlocks::enter(const Arrived& arrived, bool takes) -> std::expected<Insi
   Pool& pool = pools_[place->pool];
   const std::uint32_t block = block_at(*place, arrived.outside.port);
   if (block == kNone || pool.is.filtering == Dependence::address_and_port_dependent) return refused;
-  const std::uint32_t customer = blocks_[block].customer.load(std::memory_order_acquire);
+  const CustomerNumber customer = blocks_[block].customer.load(std::memory_order_acquire);
   if (customer == 0) return refused;
   Bucket& bucket = bucket_of(customer);
   const Guard guard(bucket);
   if (blocks_[block].customer.load(std::memory_order_relaxed) != customer ||
-      blocks_[block].table[space] == 0)
+      blocks_[block].pool != pool.id || blocks_[block].table[space] == 0)
     return refused;
-  const Mappings all = mappings(pool, block, space);
+  const Mappings all = mappings(block, space);
   const auto offset = offset_of(pool, arrived.outside.port);
   if (all.is_free(offset)) return refused;
   const MappedEnds ends = all.ends_of(offset);
@@ -262,9 +261,9 @@ auto PortBlocks::enter(const Arrived& arrived, bool takes) -> std::expected<Insi
   }
   const Inside inside{{block, offset}, {ends.inside, ends.inside_port}, customer};
   if (!takes) return inside;
-  const std::uint32_t first = first_of(bucket, customer, pool);
+  const std::uint32_t first = first_of(bucket, customer, pool.id);
   if (blocks_[first].sessions >= pool.is.sessions_per_customer) {
-    pool.over_limit.fetch_add(1, std::memory_order_relaxed);
+    pool.counts->over_limit.fetch_add(1, std::memory_order_relaxed);
     return std::unexpected(Verdict::customer_limit);
   }
   all.use(offset);
@@ -281,86 +280,26 @@ auto PortBlocks::enter(const Arrived& arrived, bool takes) -> std::expected<Insi
 void PortBlocks::release(const PortRef& ref, std::uint8_t protocol, const AddressV4& remote,
                          Tick now) {
   Block& block = blocks_[ref.block()];
-  Pool& pool = pool_of(ref.block());
-  const std::uint32_t customer = block.customer.load(std::memory_order_relaxed);
-  Bucket& bucket = bucket_of(customer);
-  const Guard guard(bucket);
-  if (ref.offset() != PortRef::kNoPort) {
-    const Mappings all = mappings(pool, ref.block(), space_of(protocol));
-    if (pool.is.has_peers()) all.dismiss(ref.offset(), remote);
-    all.release(ref.offset());
-  }
-  const std::uint32_t left = block.uses.load(std::memory_order_relaxed) - 1;
-  block.uses.store(left, std::memory_order_relaxed);
-  if (left == 0) block.idle_since = now;
-  --blocks_[first_of(bucket, customer, pool)].sessions;
-}
-
-std::uint64_t PortBlocks::count_mappings(std::uint32_t block) const {
-  std::uint64_t count = 0;
-  for (const auto& table : blocks_[block].table) {
-    if (table != 0) count += mappings_in(pool_of(block), table).in_use();
-  }
-  return count;
-}
-
-std::vector<HeldBlock> PortBlocks::held_by(CustomerNumber customer) const {
-  std::vector<HeldBlock> all;
-  Bucket& bucket = bucket_of(customer);
-  for (const Pool& pool : pools_) {
-    const Guard guard(bucket);
-    const std::uint32_t first = first_of(bucket, customer, pool);
-    for (std::uint32_t block = first; block != kNone; block = blocks_[block].next) {
-      HeldBlock& is = all.emplace_back(this->block(block));
-      is.mappings = count_mappings(block);
-      is.sessions = blocks_[first].sessions;
-    }
-  }
-  return all;
-}
-
-HeldBlock PortBlocks::block(std::uint32_t number) const {
-  const auto behind = std::ranges::upper_bound(pools_, number, {}, &Pool::first_block);
-  const Pool& pool = *std::prev(behind);
-  const EndpointV4 begin = outside_of(pool, {number, 0});
-  return {.pool = static_cast<std::size_t>(behind - pools_.begin() - 1),
-          .address = begin.address,
-          .first_port = begin.port,
-          .last_port = static_cast<std::uint16_t>(begin.port + pool.is.block_size - 1)};
-}
-
-std::uint32_t PortBlocks::customer_of(std::uint32_t block) const {
-  const auto& customer = blocks_[block].customer;
-  const std::uint32_t is = customer.load(std::memory_order_acquire);
-  if (is == 0) return 0;
-  // Under the lock a block changes together with its record.
-  const Guard guard(bucket_of(is));
-  return customer.load(std::memory_order_relaxed);
-}
-
-PoolUse PortBlocks::use_of(std::size_t number) const {
-  const Pool& pool = pools_[number];
-  PoolUse is{
-      .addresses = pool.addresses,
-      .blocks = std::uint64_t{pool.addresses} * pool.per_address,
-      .held = static_cast<std::uint64_t>(pool.held.load(std::memory_order_relaxed)),
-      .most_held = static_cast<std::uint64_t>(pool.most_held.load(std::memory_order_relaxed)),
-      .no_port = pool.no_port.load(std::memory_order_relaxed),
-      .over_limit = pool.over_limit.load(std::memory_order_relaxed)};
-  for (std::uint32_t n = 0; n < is.blocks; ++n) {
-    const std::uint32_t block = pool.first_block + n;
-    const std::uint32_t customer = blocks_[block].customer.load(std::memory_order_acquire);
-    if (customer == 0) continue;
+  const CustomerNumber customer = block.customer.load(std::memory_order_relaxed);
+  {
     Bucket& bucket = bucket_of(customer);
     const Guard guard(bucket);
-    if (blocks_[block].customer.load(std::memory_order_relaxed) != customer) continue;
-    is.resting += blocks_[block].uses.load(std::memory_order_relaxed) == 0;
-    is.mappings += count_mappings(block);
-    if (first_of(bucket, customer, pool) != block) continue;
-    is.sessions += blocks_[block].sessions;
-    is.customers += blocks_[block].sessions != 0;
+    if (ref.offset() != PortRef::kNoPort) {
+      const Mappings all = mappings(ref.block(), space_of(protocol));
+      if (blocks_.extent_of(ref.block()).kind.has_peers) all.dismiss(ref.offset(), remote);
+      all.release(ref.offset());
+    }
+    const std::uint32_t left = block.uses.load(std::memory_order_relaxed) - 1;
+    block.uses.store(left, std::memory_order_relaxed);
+    if (left == 0) block.idle_since = now;
+    if (block.pool != kLost) {
+      --blocks_[first_of(bucket, customer, block.pool)].sessions;
+      return;
+    }
+    if (left != 0) return;
+    drop(bucket, ref.block(), now);
   }
-  return is;
+  rest_others(ref.block(), now);
 }
 
 }  // namespace millrace

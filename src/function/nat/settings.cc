@@ -121,13 +121,8 @@ FunctionFacts NatSettings::facts() const {
 
 std::vector<std::string> NatSettings::unchangeable(const FunctionSettings& is) const {
   const auto& other = static_cast<const NatSettings&>(is);
-  std::vector<std::string> differ;
-  if (pools != other.pools) differ.emplace_back("nat.pool");
-  // Live sessions are steered by their customers.
-  if (!std::ranges::equal(rules, other.rules, &NatRule::has_same_customers))
-    differ.emplace_back("nat.rule (source or pool)");
-  if (log != other.log) differ.emplace_back("nat.log");
-  return differ;
+  if (log != other.log) return {"nat.log"};
+  return {};
 }
 
 void NatSettings::append_doubts(const Surroundings& around, std::vector<std::string>& all) const {

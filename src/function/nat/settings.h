@@ -127,6 +127,12 @@ struct NatSettings final : FunctionSettings {
   /// Fills the tables below. To be called once the members above are complete.
   void index();
 
+  /// True if each customer may have the same public ends by these settings.
+  bool gives_same_ends(const NatSettings& other) const {
+    return pools == other.pools && forwards == other.forwards &&
+           std::ranges::equal(rules, other.rules, &NatRule::has_same_customers);
+  }
+
   const FunctionKind& kind() const override;
   FunctionFacts facts() const override;
   std::vector<std::string> unchangeable(const FunctionSettings& is) const override;

@@ -19,22 +19,31 @@ Relaxed<std::uint64_t>& next_of(std::byte* table) {
 
 }  // namespace
 
-Result<void> TableMemory::reserve(std::size_t bytes, std::size_t tables) {
-  // Half of all places are for what is lost by rounding up.
-  unit_ = std::max(unit_, std::bit_ceil(bytes >> 31));
-  reserved_ = bytes + (tables + 1) * unit_;
-  void* const at = ::mmap(nullptr, reserved_, PROT_READ | PROT_WRITE,
+Result<void> ReservedMemory::reserve(std::size_t bytes) {
+  void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED)
-    return std::unexpected(Error{"no address space is left for the mappings of the pools (" +
-                                 std::to_string(reserved_ >> 20) + " MiB): give smaller pools"});
-  static_cast<void>(::madvise(at, reserved_, MADV_HUGEPAGE));
-  memory_ = static_cast<std::byte*>(at);
+    return std::unexpected(Error{"no address space is left for the port blocks of the pools (" +
+                                 std::to_string(bytes >> 20) + " MiB): give smaller pools"});
+  begin_ = static_cast<std::byte*>(at);
+  bytes_ = bytes;
   return {};
 }
 
-TableMemory::~TableMemory() {
-  if (memory_ != nullptr) ::munmap(memory_, reserved_);
+void ReservedMemory::use_huge_pages() {
+  static_cast<void>(::madvise(begin_, bytes_, MADV_HUGEPAGE));
+}
+
+ReservedMemory::~ReservedMemory() {
+  if (begin_ != nullptr) ::munmap(begin_, bytes_);
+}
+
+Result<void> TableMemory::reserve(std::size_t bytes, std::size_t tables) {
+  // Half of all places are for what is lost by rounding up.
+  unit_ = std::max(unit_, std::bit_ceil(bytes >> 31));
+  auto ok = memory_.reserve(bytes + (tables + 1) * unit_);
+  if (ok) memory_.use_huge_pages();
+  return ok;
 }
 
 auto TableMemory::take(Size& size) -> Place {

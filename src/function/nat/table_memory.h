@@ -30,6 +30,25 @@ class BriefLock {
   std::atomic<bool>& is_locked_;
 };
 
+/// Address space that is 0, and takes memory as it is touched.
+class ReservedMemory {
+ public:
+  ReservedMemory() = default;
+  ~ReservedMemory();
+  ReservedMemory(const ReservedMemory&) = delete;
+  ReservedMemory& operator=(const ReservedMemory&) = delete;
+
+  /// Call it once, first. Error (failed): there is none.
+  Result<void> reserve(std::size_t bytes);
+  /// Asks for huge pages, where the system gives them.
+  void use_huge_pages();
+  std::byte* begin() const { return begin_; }
+
+ private:
+  std::byte* begin_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
 /// Any thread may call the functions, except `reserve`.
 class TableMemory {
  public:
@@ -42,11 +61,6 @@ class TableMemory {
     Place free = 0;         ///< the first table that was given back; under the lock
   };
 
-  TableMemory() = default;
-  ~TableMemory();
-  TableMemory(const TableMemory&) = delete;
-  TableMemory& operator=(const TableMemory&) = delete;
-
   /// Reserves address space for `tables` tables of together `bytes` bytes. Call it once, first.
   /// Error (failed): there is none.
   Result<void> reserve(std::size_t bytes, std::size_t tables);
@@ -58,13 +72,12 @@ class TableMemory {
   /// may find them. Other threads may still read the first 8 bytes, as an atomic; they get any
   /// value.
   void give_back(Size& size, Place table);
-  std::byte* at(Place table) const { return memory_ + std::size_t{table} * unit_; }
+  std::byte* at(Place table) const { return memory_.begin() + std::size_t{table} * unit_; }
 
  private:
-  std::byte* memory_ = nullptr;
-  std::size_t reserved_ = 0;  // bytes, from `memory_` on
-  std::size_t unit_ = 64;     // bytes; a power of 2
-  Place next_ = 1;            // all behind it was never used; under the lock
+  ReservedMemory memory_;
+  std::size_t unit_ = 64;  // bytes; a power of 2
+  Place next_ = 1;         // all behind it was never used; under the lock
   std::atomic<bool> is_locked_ = false;
 };
 

@@ -43,6 +43,15 @@ class NatTest : public testing::Test {
     deployment_ = *settings->kind().deploy(settings, {});
     line_ = std::make_unique<Line>(deployment_->make(0));
   }
+  /// Changes to the settings of that text, and returns which connections are to be reviewed.
+  Review reload(const std::string& text) {
+    const auto [settings, problems] = read(text);
+    EXPECT_EQ(problems, "");
+    return *deployment_->update(settings, {}, [](const auto& call) {
+      call(0);
+      return true;
+    });
+  }
   static std::string text_of(const std::string& keys, const std::string& of_rule = "") {
     return "[[nat.pool]]\nname = \"p\"\naddresses = \"10.0.0.16/30\"\n" + keys +
            "\n[[nat.rule]]\nsource = \"10.0.0.0/28\"\npool = \"p\"\n" + of_rule;

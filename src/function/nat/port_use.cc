@@ -1,0 +1,78 @@
+// Numbers about pools and customers, for commands and for the log. A part of PortBlocks.
+#include "function/nat/port_blocks.h"
+
+namespace millrace {
+
+std::uint64_t PortBlocks::count_mappings(std::uint32_t block) const {
+  const BlockExtent& extent = blocks_.extent_of(block);
+  std::uint64_t count = 0;
+  for (const auto& table : blocks_[block].table) {
+    if (table != 0) count += mappings_in(extent, table, hasher_).in_use();
+  }
+  return count;
+}
+
+std::vector<HeldBlock> PortBlocks::held_by(CustomerNumber customer) const {
+  std::vector<HeldBlock> all;
+  Bucket& bucket = bucket_of(customer);
+  for (const Pool& pool : pools_) {
+    const Guard guard(bucket);
+    const std::uint32_t first = first_of(bucket, customer, pool.id);
+    for (std::uint32_t block = first; block != kNone; block = blocks_[block].next) {
+      HeldBlock& is = all.emplace_back(*this->block(block));
+      is.mappings = count_mappings(block);
+      is.sessions = blocks_[first].sessions;
+    }
+  }
+  return all;
+}
+
+std::optional<HeldBlock> PortBlocks::block(std::uint32_t number) const {
+  const BlockExtent* const extent = blocks_.find(number);
+  if (extent == nullptr) return std::nullopt;
+  return HeldBlock{.pool = extent->pool,
+                   .address = extent->address_of(number),
+                   .first_port = extent->first_port_of(number),
+                   .last_port = extent->last_port_of(number)};
+}
+
+CustomerNumber PortBlocks::customer_of(std::uint32_t block) const {
+  const auto& customer = blocks_[block].customer;
+  const CustomerNumber is = customer.load(std::memory_order_acquire);
+  if (is == 0) return 0;
+  // Under the lock a block changes together with its record.
+  const Guard guard(bucket_of(is));
+  const CustomerNumber now = customer.load(std::memory_order_relaxed);
+  return now == kNobody ? 0 : now;
+}
+
+PoolUse PortBlocks::use_of(std::size_t number) const {
+  const Pool& pool = pools_[number];
+  const Counts& counts = *pool.counts;
+  PoolUse is{
+      .addresses = pool.addresses.size(),
+      .blocks = pool.blocks(),
+      .held = static_cast<std::uint64_t>(counts.held.load(std::memory_order_relaxed)),
+      .most_held = static_cast<std::uint64_t>(counts.most_held.load(std::memory_order_relaxed)),
+      .no_port = counts.no_port.load(std::memory_order_relaxed),
+      .over_limit = counts.over_limit.load(std::memory_order_relaxed)};
+  for (const std::uint32_t begin : pool.addresses) {
+    for (std::uint32_t block = begin; block < begin + pool.per_address; ++block) {
+      const CustomerNumber customer = blocks_[block].customer.load(std::memory_order_acquire);
+      if (customer == 0) continue;
+      Bucket& bucket = bucket_of(customer);
+      const Guard guard(bucket);
+      if (blocks_[block].customer.load(std::memory_order_relaxed) != customer ||
+          blocks_[block].pool != pool.id)
+        continue;
+      is.resting += blocks_[block].uses.load(std::memory_order_relaxed) == 0;
+      is.mappings += count_mappings(block);
+      if (first_of(bucket, customer, pool.id) != block) continue;
+      is.sessions += blocks_[block].sessions;
+      is.customers += blocks_[block].sessions != 0;
+    }
+  }
+  return is;
+}
+
+}  // namespace millrace
