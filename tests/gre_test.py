@@ -88,22 +88,8 @@ class Gre(Asked):
         self.serve_with(configuration(*arguments, **options), network)
 
     def at_home(self, n, kind=socket.SOCK_STREAM, port=0):
-        with self.homes[n].namespace:
-            made = socket.socket(socket.AF_INET, kind)
-        self.addCleanup(made.close)
-        made.settimeout(10)
+        made = self.socket_in(self.homes[n].namespace, socket.AF_INET, kind)
         made.bind((INSIDE, port))
-        return made
-
-    def server(self, kind=socket.SOCK_STREAM, port=5353):
-        with self.network_.servers:
-            made = socket.socket(socket.AF_INET, kind)
-        self.addCleanup(made.close)
-        made.settimeout(10)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((SERVER, port))
-        if kind == socket.SOCK_STREAM:
-            made.listen(100)
         return made
 
     def ping_from(self, n, address):

@@ -54,6 +54,14 @@ class Live(Case):
         self.addCleanup(network.close)
         return network
 
+    def socket_in(self, namespace, *kind):
+        """Returns a socket that ends with the test."""
+        with namespace:
+            made = socket.socket(*kind)
+        self.addCleanup(made.close)
+        made.settimeout(10)
+        return made
+
     def start(self, network, text, *arguments, control="control"):
         """Starts millrace, and returns the lines that it prints to standard error before it runs."""
         path = self.write("f.toml", text)

@@ -46,13 +46,6 @@ class Paths(Asked):
             ip("link set wire up")
             ip(f"route add default via {NEAR_FAR}")
 
-    def socket_in(self, namespace, *kind):
-        with namespace:
-            made = socket.socket(*kind)
-        self.addCleanup(made.close)
-        made.settimeout(10)
-        return made
-
     def udp(self, namespace, end=None):
         made = self.socket_in(namespace, socket.AF_INET, socket.SOCK_DGRAM)
         if end:
