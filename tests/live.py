@@ -44,7 +44,7 @@ def patience_with(process, seconds=100):
 class Live(Case):
     def setUp(self):
         super().setUp()
-        self.process = None
+        self.process, self.program = None, MILLRACE
         self.starts = 0
         self.lost = 0  # datagrams that were lost
         self.addCleanup(self.stop)
@@ -70,7 +70,7 @@ class Live(Case):
         self.control = self.path(control)
         with network.middle:
             self.process = subprocess.Popen(
-                [MILLRACE, "run", "--config", path, "--stats", self.stats, "--control", self.control, *arguments],
+                [self.program, "run", "--config", path, "--stats", self.stats, "--control", self.control, *arguments],
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             )
         said = []
