@@ -11,7 +11,6 @@ import collections
 import contextlib
 import json
 import os
-import select
 import socket
 import struct
 import threading
@@ -26,17 +25,17 @@ from live import main
 from namespaces import ip
 from nat_test import A, is_public
 from packets import TCP, UDP
+from raw_link import RawLink
 
 SESSIONS = int(os.environ.get("MILLRACE_NAT_SESSIONS", "100000"))
 OLDER = os.environ.get("MILLRACE_NAT_OLDER")
-CUSTOMERS, NEW_CUSTOMERS = 3000, 300
+CUSTOMERS, NEW_CUSTOMERS = min(3000, SESSIONS // 4), 300
 CROWD = [*range(CUSTOMERS), *(n % 20 for n in range(CUSTOMERS // 3))]  # a few have many sessions, and several blocks
 REAL, PAUSE = 6, 0.02  # customers with real endpoints, and seconds between what they send
 INSIDE = socket.inet_aton("10.9.0.5")  # of all customers behind tunnels
 REMOTES = bytes((203, 0, 113))
 BLOCK = 64
 WINDOW = 200  # packets under way: no socket's buffer overflows
-IPV4_FRAMES, SO_RCVBUFFORCE = 0x0800, 33
 
 
 def configuration(sharing, log):
@@ -120,26 +119,10 @@ def ends(packet):
     return ((packet[12:16], int.from_bytes(packet[20:22], "big")), (packet[16:20], int.from_bytes(packet[22:24], "big")))
 
 
-class Side:
-    """One side's link to millrace."""
-
-    def __init__(self, case, namespace, middle, name):
-        self.socket = case.socket_in(namespace, socket.AF_PACKET, socket.SOCK_RAW, socket.htons(IPV4_FRAMES))
-        self.socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 64 << 20)
-        self.socket.bind(("wire", IPV4_FRAMES))
-        with middle:
-            [to] = json.loads(ip(f"-j link show {name}"))
-        self.head = bytes.fromhex(to["address"].replace(":", "")) + self.socket.getsockname()[4] + IPV4_FRAMES.to_bytes(2, "big")
-
-    def send(self, packet):
-        self.socket.send(self.head + packet)
-
-    def receive(self, patience):
-        """Yields packets that have come, and waits so many seconds for each."""
-        while select.select([self.socket], [], [], patience)[0]:
-            frame, (_, _, kind, *_) = self.socket.recvfrom(2000)
-            if kind == socket.PACKET_OUTGOING:
-                continue
+class Side(RawLink):
+    def packets(self, patience):
+        """Yields packets of sessions that have come, each with the far end of its tunnel, if it has one."""
+        for frame in self.receive(patience):
             packet = frame[14 : 14 + int.from_bytes(frame[16:18], "big")]
             if packet[9] == gre.GRE:
                 far, _, packet = gre.unwrapped(packet)
@@ -230,7 +213,7 @@ class TakeOver(Asked):
         for _ in range(30):
             for session in missing.values():
                 from_side.send(packet_of(session))
-            for packet, far in to_side.receive(0.3):
+            for packet, far in to_side.packets(0.3):
                 session = missing.pop(number_in(packet), None)
                 if session:
                     seen(session, packet, far)
