@@ -48,6 +48,15 @@ class Asked(Live):
         self.addCleanup(self.servers.close)
         self.start(self.network_, text)
 
+    def server(self, kind=socket.SOCK_STREAM, port=5353, address=FIRST):
+        """Returns a socket at a server's address."""
+        made = self.socket_in(self.network_.servers, socket.AF_INET, kind)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((address, port))
+        if kind == socket.SOCK_STREAM:
+            made.listen(100)
+        return made
+
     def answer(self, method, path, body=None, **parameters):
         connection = Connection(self.control)
         self.addCleanup(connection.close)

@@ -2,6 +2,10 @@
 """Checks the output of a NAT for a capture, packet by packet, from nothing but the two captures and the addresses of customers and pool.
 
     check_nat.py ORIGINAL TRANSLATED --customers PREFIX... --pool PREFIX... [--exempt PREFIX...]
+    check_nat.py ACCESS INTERNET --near ADDRESS --own ADDRESS... --customers PREFIX... --pool PREFIX...
+
+The second form judges captures of the two links of a running NAT, whose customers are behind GRE tunnels that end at `near` (nat_links.py); `own`: its
+addresses, whose packets are not judged. A customer is then the far end and the key of his tunnel, and several may have one private address.
 
 Confirms that
 - a packet of a customer leaves with a source of the pool, a packet to the pool with a destination among the customers, and
@@ -22,6 +26,7 @@ import ipaddress
 import sys
 
 import captures
+import nat_links
 import packets
 from packets import ICMP, L4_CHECKSUM, SCTP, UDP, UDP_LITE, sum16
 
@@ -122,6 +127,11 @@ def padded_sum(data):
     return sum16(data + b"\0" if len(data) % 2 else data)
 
 
+def inside_of(end, customer):
+    """Returns an inside end, with its customer in front: his tunnel, or else his address."""
+    return customer or end[0], *end
+
+
 class Judge:
     def __init__(self, link_type, customers, pool, exempt):
         self.link_type, self.customers, self.pool, self.exempt = link_type, Set(customers), Set(pool), Set(exempt)
@@ -130,7 +140,7 @@ class Judge:
         self.publics = {}  # (protocol, remote end, inside end): the same with the public end
         self.owners = {}  # (protocol, public end): [customer, time of his last packet]
         self.addresses = {}  # customer: [public address, time]
-        self.datagrams = {}  # the addresses that a datagram's first fragment left with, and when
+        self.datagrams = {}  # by customer and datagram: the addresses and the customer that its first fragment left with, and when
         self.early = collections.defaultdict(list)  # by datagram: later fragments that came before the first one
 
     def wrong(self, at, text):
@@ -146,33 +156,35 @@ class Judge:
         self.now, _, before = original
         after = translated[2]
         link = getattr(original, "link", self.link_type)
+        self.came_from, self.leaves_to = getattr(original, "customer", None), getattr(translated, "customer", None)
         flow, quote, part = packets.dissect(link, before), packets.quote_of(link, before), packets.part_of(link, before)
         if flow and flow.family == 4:
             self.flow(at, flow, before, after)
             if part:
-                self.datagrams[part.datagram] = after[flow.l3 + 12 : flow.l3 + 20], self.now
-                for one in self.early.pop(part.datagram, ()):
+                datagram = self.came_from, part.datagram
+                self.datagrams[datagram] = (after[flow.l3 + 12 : flow.l3 + 20], self.leaves_to), self.now
+                for one in self.early.pop(datagram, ()):
                     self.later(*one)
         elif quote and quote.family == 4 and before != after:
             self.quote(at, quote, before, after)
         elif part and part.size == 4 and before != after:
-            self.later(at, part, before, after)
+            self.later(at, (self.came_from, part.datagram), self.leaves_to, part, before, after)
         elif before != after:
             self.wrong(at, "changed, though it belongs to no session")
         else:
             self.counts["untouched"] += 1
 
-    def later(self, at, part, before, after):
-        first, time = self.datagrams.get(part.datagram, (None, 0))
+    def later(self, at, datagram, leaves_to, part, before, after):
+        first, time = self.datagrams.get(datagram, (None, 0))
         if first is None or self.now - time > TOGETHER_NS:
-            self.early[part.datagram].append((at, part, before, after))
+            self.early[datagram].append((at, datagram, leaves_to, part, before, after))
             return
         addresses, place = slice(part.addresses, part.addresses + 8), part.addresses - 2
         if (number(before, place) - sum16(after[addresses]) + sum16(before[addresses]) - number(after, place)) % 65535:
             self.wrong(at, "the IP checksum of a later fragment changed by something else than the translation's difference")
         self.counts["later fragments"] += 1
-        if after[addresses] != first:
-            self.wrong(at, "a later fragment has not the addresses of the first one")
+        if (after[addresses], leaves_to) != first:
+            self.wrong(at, "a later fragment has not the addresses, or the customer, of the first one")
 
     def flow(self, at, flow, before, after):
         def ends(data):
@@ -180,7 +192,7 @@ class Judge:
             return (a[:4], n[0]), (a[4:], n[1])
 
         (source, to), (new_source, new_to) = ends(before), ends(after)
-        from_customer = source[0] in self.customers and to[0] not in self.exempt
+        from_customer = self.came_from is not None or (source[0] in self.customers and to[0] not in self.exempt)
         to_pool = to[0] in self.pool
         if not from_customer and not to_pool:
             self.counts["untouched"] += 1
@@ -196,13 +208,13 @@ class Judge:
             self.counts["from inside"] += 1
             if new_source[0] not in self.pool:
                 self.wrong(at, "a customer's packet leaves with a source that is not of the pool")
-            self.session(at, flow.protocol, source, new_source, (to[0], None) if is_query else to, begins, True)
+            self.session(at, flow.protocol, inside_of(source, self.came_from), new_source, (to[0], None) if is_query else to, begins, True)
         if to_pool:
             self.counts["to inside"] += 1
-            if new_to[0] not in self.customers:
+            if self.leaves_to is None and new_to[0] not in self.customers:
                 self.wrong(at, "a packet to a public address leaves to no customer")
             remote = new_source if from_customer else source
-            self.session(at, flow.protocol, new_to, to, (remote[0], None) if is_query else remote, begins, from_customer)
+            self.session(at, flow.protocol, inside_of(new_to, self.leaves_to), to, (remote[0], None) if is_query else remote, begins, from_customer)
         if not from_customer and (source[0] != new_source[0] or (not is_query and source != new_source)):
             self.wrong(at, "the source of a packet from outside was rewritten")
         if not to_pool and (to[0] != new_to[0] or (not is_query and to != new_to)):
@@ -238,12 +250,12 @@ class Judge:
                 for d in (old, new)]
         is_query = flow.protocol == ICMP
         if before[quote.l3 + 16 : quote.l3 + 20] in self.pool:
-            public, remote, inside = ends[0][0], ends[0][1], ends[1][0]
+            public, remote, inside = ends[0][0], ends[0][1], inside_of(ends[1][0], self.leaves_to)
             known = self.insides.get((flow.protocol, (remote[0], None) if is_query else remote, public))
-            if known is None or known[0] != inside or after[quote.l3 + 16 : quote.l3 + 20] != inside[0]:
+            if known is None or known[0] != inside or after[quote.l3 + 16 : quote.l3 + 20] != inside[1]:
                 self.wrong(at, f"an ICMP error about {public} went to {inside}")
         else:
-            remote, inside, public = ends[0][0], ends[0][1], ends[1][1]
+            remote, inside, public = ends[0][0], inside_of(ends[0][1], self.came_from), ends[1][1]
             known = self.publics.get((flow.protocol, (remote[0], None) if is_query else remote, inside))
             if known is None or known[0] != public or after[quote.l3 + 12 : quote.l3 + 16] != public[0]:
                 self.wrong(at, f"an ICMP error about {inside} names {public}")
@@ -251,7 +263,7 @@ class Judge:
 
 def is_same(link, original, translated):
     """True if `translated` is what may have left for `original`."""
-    if original[0] != translated[0] or original[1] != translated[1] or len(original[2]) != len(translated[2]):
+    if original[1] != translated[1] or len(original[2]) != len(translated[2]):
         return False
     before, after = original[2], translated[2]
     if before == after:
@@ -264,15 +276,15 @@ def is_same(link, original, translated):
     return part is not None and part.rest == packets.part_of(link, after).rest if packets.part_of(link, after) else False
 
 
-def pairs(original, translated):
-    """Yields each packet with what left for it, or None; then None with each packet that left for none. Packets with one time (a later fragment
-    leaves behind the first one) may leave in another order."""
+def pairs(original, translated, link_type, key):
+    """Yields each packet with what left for it, or None; then None with each packet that left for none. `key` is the same for both: packets with one
+    time (a later fragment leaves behind the first one) may leave in another order."""
     waiting = collections.defaultdict(list)
     for packet in translated:
-        waiting[packet[0]].append(packet)
+        waiting[key(packet)].append(packet)
     for packet in original:
-        link = getattr(packet, "link", original.link_type)
-        left = waiting.get(packet[0], [])
+        link = getattr(packet, "link", link_type)
+        left = waiting.get(key(packet), [])
         one = next((one for one in left if is_same(link, packet, one)), None)
         if one is not None:
             left.remove(one)
@@ -286,7 +298,20 @@ def check(original, translated, customers, pool, exempt=()):
     """Returns the judge of two captures, which names the errors."""
     one, other = captures.Capture(original), captures.Capture(translated)
     judge = Judge(one.link_type, customers, pool, exempt)
-    for at, (packet, left) in enumerate(pairs(one, other), 1):
+    return judged(judge, pairs(one, other, one.link_type, lambda packet: packet[0]))
+
+
+def check_links(access, internet, near, own, customers, pool):
+    """Does the same for captures of a running NAT's links. Packets are matched by what translation leaves as it is."""
+    judge = Judge(captures.RAW, customers, pool, ())
+    came, left, wrong = nat_links.passages(access, internet, near, own, Set(pool))
+    for text in wrong:
+        judge.wrong(0, text)
+    return judged(judge, pairs(came, left, captures.RAW, lambda packet: packet[2][2:8] + packet[2][9:10]))
+
+
+def judged(judge, all_of_them):
+    for at, (packet, left) in enumerate(all_of_them, 1):
         if packet is None:
             judge.wrong(at, f"a packet left that is no translation of one that came: {left[2][:60].hex()}")
         else:
@@ -300,11 +325,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("original")
     parser.add_argument("translated")
-    for name in ("customers", "pool", "exempt"):
-        parser.add_argument(f"--{name}", nargs="+", default=[], metavar="PREFIX", required=name != "exempt")
+    for name in ("customers", "pool", "exempt", "own"):
+        parser.add_argument(f"--{name}", nargs="+", default=[], metavar="PREFIX", required=name in ("customers", "pool"))
+    parser.add_argument("--near", metavar="ADDRESS")
     given = parser.parse_args()
     try:
-        judge = check(given.original, given.translated, given.customers, given.pool, given.exempt)
+        if given.near:
+            judge = check_links(given.original, given.translated, given.near, given.own, given.customers, given.pool)
+        else:
+            judge = check(given.original, given.translated, given.customers, given.pool, given.exempt)
     except (OSError, captures.NotACapture) as error:
         print(error, file=sys.stderr)
         return 2

@@ -11,13 +11,13 @@ import os
 import shutil
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import threading
 
 MILLCTL = os.path.abspath(sys.argv.pop(2))  # before cli_case and unittest read the other arguments
 
+import ipfix  # noqa: E402
 from asked import Asked, Connection  # noqa: E402
 from firewall_test import OTHER, configuration, rule  # noqa: E402
 from live import main  # noqa: E402
@@ -236,16 +236,10 @@ class FirewallLog(Asked):
             lines = self.ask("GET /firewall/log")
             subprocess.run([MILLCTL, "--socket", self.control, "firewall", "log", "--ipfix",
                             f"127.0.0.1:{collector.getsockname()[1]}"], check=True, timeout=60)
-            collector.setblocking(False)
-            messages = []
-            while True:
-                try:
-                    messages.append(collector.recv(65536))
-                except BlockingIOError:
-                    break
+            messages = ipfix.messages_at(collector)
         self.assertLessEqual(max(map(len, messages)), 512)
         self.assertGreater(len(messages), 4)
-        records = self.decoded(messages)
+        records = [self.record_of(one) for one in ipfix.flows_in(messages, self.path("ipfix.pcap"), "cflow.selector_name")]
         self.assertEqual(len(records), len(lines))
         missed = 0
         expected = []
@@ -266,33 +260,6 @@ class FirewallLog(Asked):
 
         self.assertEqual(sorted(records, key=order), sorted(expected, key=order))
         self.stop()
-
-    def decoded(self, messages):
-        """Returns the records in IPFIX messages as tshark reads them."""
-        with open(self.path("ipfix.pcap"), "wb") as file:
-            file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 101))  # raw IP
-            for message in messages:
-                udp = struct.pack(">HHHH", 5000, 4739, 8 + len(message), 0) + message
-                packet = struct.pack(">BBHHHBBH4s4s", 0x45, 0, 20 + len(udp), 0, 0, 64, 17, 0, b"\x7f\0\0\1", b"\x7f\0\0\1") + udp
-                file.write(struct.pack("<IIII", 0, 0, len(packet), len(packet)) + packet)
-        done = subprocess.run(["tshark", "-r", self.path("ipfix.pcap"), "-d", "udp.port==4739,cflow", "-T", "json", "--no-duplicate-keys"],
-                              capture_output=True, text=True, check=True, env=dict(os.environ, TZ="UTC"))
-        for wrong in ("_ws.malformed", "_ws.expert", "No template found"):
-            self.assertNotIn(wrong, done.stdout)
-        records = []
-
-        def look(at):
-            if isinstance(at, list):
-                for one in at:
-                    look(one)
-            elif isinstance(at, dict):
-                if "cflow.selector_name" in at and "cflow.template_ipfix_field_type" not in at:
-                    records.append(at)
-                else:
-                    look(list(at.values()))
-
-        look(json.loads(done.stdout))
-        return [self.record_of(one) for one in records]
 
     @staticmethod
     def record_of(flow):

@@ -9,7 +9,7 @@ import threading
 
 from namespaces import Namespace, ip
 
-_TUNSETIFF, _IFF_TUN, _IFF_NO_PI = 0x400454CA, 1, 0x1000  # of linux/if_tun.h
+TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 1, 0x1000  # of linux/if_tun.h
 GRE, IPV4 = 47, 0x0800
 _KEY = 0x2000
 
@@ -35,7 +35,7 @@ class Home:
         self.namespace = Namespace()
         with self.namespace:
             self.tun = os.open("/dev/net/tun", os.O_RDWR)
-            fcntl.ioctl(self.tun, _TUNSETIFF, struct.pack("16sH22x", b"gre", _IFF_TUN | _IFF_NO_PI))
+            fcntl.ioctl(self.tun, TUNSETIFF, struct.pack("16sH22x", b"gre", IFF_TUN | IFF_NO_PI))
             ip("link set lo up")
             ip(f"link set gre mtu {mtu} up")
             ip(f"address add {address}/32 dev gre")

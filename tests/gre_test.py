@@ -88,22 +88,8 @@ class Gre(Asked):
         self.serve_with(configuration(*arguments, **options), network)
 
     def at_home(self, n, kind=socket.SOCK_STREAM, port=0):
-        with self.homes[n].namespace:
-            made = socket.socket(socket.AF_INET, kind)
-        self.addCleanup(made.close)
-        made.settimeout(10)
+        made = self.socket_in(self.homes[n].namespace, socket.AF_INET, kind)
         made.bind((INSIDE, port))
-        return made
-
-    def server(self, kind=socket.SOCK_STREAM, port=5353):
-        with self.network_.servers:
-            made = socket.socket(socket.AF_INET, kind)
-        self.addCleanup(made.close)
-        made.settimeout(10)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((SERVER, port))
-        if kind == socket.SOCK_STREAM:
-            made.listen(100)
         return made
 
     def ping_from(self, n, address):
@@ -257,6 +243,26 @@ class Gre(Asked):
             self.assertEqual((data[20], source), (kind, sender))
             quoted = data[28:]
             self.assertEqual((socket.inet_ntoa(quoted[12:16]), struct.unpack("!H", quoted[20:22])[0]), (INSIDE, 4001))
+
+    def test_rfc5508_req8_a_home_without_a_port_is_told(self):
+        """Through its tunnel, and no other home with that address is."""
+        self.serve_homes(pool="block_size = 64\nblocks_per_customer = 1")
+        udp = self.server(socket.SOCK_DGRAM)
+        for _ in range(64):
+            with self.at_home(2, socket.SOCK_DGRAM) as asking:
+                asking.sendto(b"x", (SERVER, 5353))
+                udp.recvfrom(100)
+        errors = [self.socket_in(home.namespace, socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) for home in self.homes]
+        for n in range(3):
+            self.at_home(n, socket.SOCK_DGRAM, 4000).sendto(b"x", (SERVER, 5353))
+        data, (source, _) = errors[2].recvfrom(1000)
+        self.assertEqual((source, data[20], data[21], socket.inet_ntoa(data[40:44])), (A["outside"], 3, 13, INSIDE))
+        self.assertEqual(self.ping_from(0, A["outside"]), 3)
+        for other in errors[:2]:
+            other.setblocking(False)
+            with self.assertRaises(BlockingIOError):
+                while True:
+                    self.assertNotEqual(other.recv(1000)[20], 3)
 
     def test_what_is_dropped(self):
         """Strangers, fragments and what is no GRE with IPv4 are dropped by reason; so is what NAT does not translate."""

@@ -13,9 +13,7 @@ import contextlib
 import os
 import select
 import shutil
-import sys
 import time
-import unittest
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -28,7 +26,7 @@ from asked import Asked
 from firewall_packets import Hosts
 from kernel_firewall_known import KNOWN
 from kernel_forwarding_test import Ends, Linux, Middle
-from live import check_possible
+from live import check_possible, main
 from namespaces import CannotTry, Namespace, command, ip, set_sysctls
 from router_frames import NAMES, OUR_MACS, THEIR_MACS
 
@@ -196,7 +194,8 @@ def on_one_processor():
         os.sched_setaffinity(0, before)
 
 
-def check_nft():
+def check():
+    check_possible()
     if shutil.which("nft") is None:
         raise CannotTry("no nft here (package nftables)")
     try:
@@ -309,13 +308,9 @@ def explanation(unlike, where):
     return None
 
 
-class Firewalls(Asked):
-    def compare(self, where):
-        """Checks that both firewalls do the same with each packet, unless a rule explains the difference. Returns the rules
-        that were needed."""
-        comparison = COMPARED[where]
-        numbers = iter(range(30_000))
-        kernel = KernelFirewall(comparison)
+class BesideKernel(Asked):
+    def wires(self, kernel, text):
+        """Starts millrace beside a router of the kernel's. Returns the wires of both."""
         self.addCleanup(kernel.close)
         with kernel.namespace:
             self.wait_until(lambda: all("state UP" in ip(f"link show {link}") for link in LINKS))
@@ -326,8 +321,17 @@ class Firewalls(Asked):
         with middle:
             for link in LINKS:
                 ip(f"link set {link} up")
-        self.start(Middle(middle), configuration(comparison))
-        wires = [Wire(kernel.ends.sockets), Wire(ends.sockets)]
+        self.start(Middle(middle), text)
+        return Wire(kernel.ends.sockets), Wire(ends.sockets)
+
+
+class Firewalls(BesideKernel):
+    def compare(self, where):
+        """Checks that both firewalls do the same with each packet, unless a rule explains the difference. Returns the rules
+        that were needed."""
+        comparison = COMPARED[where]
+        numbers = iter(range(30_000))
+        wires = self.wires(KernelFirewall(comparison), configuration(comparison))
         used, left = set(), comparison.conversations()
         for _ in range(3):  # a busy machine loses packets
             with on_one_processor():
@@ -358,10 +362,4 @@ class Firewalls(Asked):
 
 
 if __name__ == "__main__":
-    try:
-        check_possible()
-        check_nft()
-    except CannotTry as why:
-        print(why)
-        sys.exit(77)
-    unittest.main()
+    main(check)

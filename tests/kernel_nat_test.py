@@ -12,16 +12,13 @@ import collections
 import os
 import random
 import re
-import sys
-import unittest
 from typing import NamedTuple
 
 import nat_packets as make
-from asked import Asked
-from kernel_firewall_test import Wire, check_nft, frame_of, on_one_processor
-from kernel_forwarding_test import Ends, Linux, Middle
-from live import check_possible
-from namespaces import CannotTry, Namespace, command, ip, set_sysctls
+from kernel_firewall_test import BesideKernel, check, frame_of, on_one_processor
+from kernel_forwarding_test import Linux
+from live import main
+from namespaces import command, ip, set_sysctls
 from packets import ICMP, TCP, UDP
 from router_frames import NAMES, THEIR_MACS
 
@@ -327,27 +324,12 @@ pool = "p"
 """
 
 
-class Nats(Asked):
-    def routers(self):
-        kernel = KernelNat()
-        self.addCleanup(kernel.close)
-        with kernel.namespace:
-            self.wait_until(lambda: all("state UP" in ip(f"link show {link}") for link in LINKS))
-        middle = Namespace()
-        self.addCleanup(middle.close)
-        ends = Ends(middle)
-        self.addCleanup(ends.close)
-        with middle:
-            for link in LINKS:
-                ip(f"link set {link} up")
-        self.start(Middle(middle), configuration())
-        return Wire(kernel.ends.sockets), Wire(ends.sockets)
-
+class Nats(BesideKernel):
     def test_conversations(self):
         seed = int(os.environ.get("MILLRACE_TEST_SEED") or random.SystemRandom().randrange(2**32))
         print(f"seed {seed}", flush=True)
         rng = random.Random(seed)
-        wires = self.routers()
+        wires = self.wires(KernelNat(), configuration())
         scripts = [Script(rng) for _ in range(CONVERSATIONS)]
         first, packets, used, outcomes = 256, 0, collections.Counter(), collections.Counter()
         for _ in range(3):  # a busy machine loses packets
@@ -384,10 +366,4 @@ class Nats(Asked):
 
 
 if __name__ == "__main__":
-    try:
-        check_possible()
-        check_nft()
-    except CannotTry as why:
-        print(why)
-        sys.exit(77)
-    unittest.main()
+    main(check)

@@ -44,7 +44,7 @@ def patience_with(process, seconds=100):
 class Live(Case):
     def setUp(self):
         super().setUp()
-        self.process = None
+        self.process, self.program = None, MILLRACE
         self.starts = 0
         self.lost = 0  # datagrams that were lost
         self.addCleanup(self.stop)
@@ -54,6 +54,14 @@ class Live(Case):
         self.addCleanup(network.close)
         return network
 
+    def socket_in(self, namespace, *kind):
+        """Returns a socket that ends with the test."""
+        with namespace:
+            made = socket.socket(*kind)
+        self.addCleanup(made.close)
+        made.settimeout(10)
+        return made
+
     def start(self, network, text, *arguments, control="control"):
         """Starts millrace, and returns the lines that it prints to standard error before it runs."""
         path = self.write("f.toml", text)
@@ -62,7 +70,7 @@ class Live(Case):
         self.control = self.path(control)
         with network.middle:
             self.process = subprocess.Popen(
-                [MILLRACE, "run", "--config", path, "--stats", self.stats, "--control", self.control, *arguments],
+                [self.program, "run", "--config", path, "--stats", self.stats, "--control", self.control, *arguments],
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             )
         said = []

@@ -86,6 +86,103 @@ class Checker(unittest.TestCase):
                 self.assertNotEqual(self.judged(right + wrong).errors, [])
 
 
+NEAR, OWN, ONE, TWO = bytes((172, 16, 0, 1)), bytes((192, 0, 2, 1)), (bytes((172, 17, 0, 1)), b""), (bytes((172, 17, 0, 2)), bytes((0, 0, 0, 7)))
+
+
+def passages():
+    """Returns (sender, packet, receiver, what leaves) of a right NAT, whose two customers have one private address. None: outside."""
+    out, back = make.udp((A, 5000), DNS, b"question", 1), make.udp(DNS, (P, 2000), b"answer", 2)
+    twin, to_twin = make.udp((A, 5000), DNS, b"question", 3), make.udp(DNS, (P, 2064), b"answer", 4)
+    sent = make.rewritten(out, (P, 2000), DNS)
+    error, hairpin = make.error(Y, P, 3, 1, sent, ident=5), make.udp((A, 5001), (P, 2064), b"over here", 6)
+    pieces = make.fragments(make.udp((A, 5001), DNS, bytes(range(100)), 7), (48,))
+    ping = make.query(A, X, 8, 5, b"ping", 8)
+    syn = make.tcp((A, 6000), (X, 80), make.SYN, ident=9)
+    return [
+        (ONE, out, None, sent), (TWO, twin, None, make.rewritten(twin, (P, 2064), DNS)),
+        (None, back, ONE, make.rewritten(back, DNS, (A, 5000))), (None, to_twin, TWO, make.rewritten(to_twin, DNS, (A, 5000))),
+        (None, error, ONE, make.error(Y, A, 3, 1, out, ident=5)), (ONE, hairpin, TWO, make.rewritten(hairpin, (P, 2001), (A, 5000))),
+        (TWO, pieces[0], None, make.rewritten(pieces[0], (P, 2066), DNS)), (TWO, pieces[1], None, make.rewritten(pieces[1], (P, 0), (X, 0))),
+        (TWO, ping, None, make.query(P, X, 8, 2070, b"ping", 8)), (ONE, syn, None, make.rewritten(syn, (P, 2005), (X, 80))),
+        (None, make.udp((Y, 1), (P, 2009), ident=10), None, None),
+    ]
+
+
+def wrapped(source, to, key, inner, fragment=0x4000):
+    return make.ip(source, to, 47, (b"\x20\0\x08\0" + key if key else b"\0\0\x08\0") + inner, fragment=fragment)
+
+
+class LinksChecker(unittest.TestCase):
+    def judged(self, all_of_them, change=None):
+        """`change`: (the number of the packet that leaves, a function of its frame's bytes behind the Ethernet header)."""
+        access, internet = [], []
+        for n, (came_from, packet, leaves_to, left) in enumerate(all_of_them):
+            time = n * SECOND
+            frames = [(came_from, packet if came_from is None else wrapped(came_from[0], NEAR, came_from[1], packet, 0))]
+            if left:
+                left = make.header(left, left[12:16], left[16:20], 63) + left[20:]
+                left = left if leaves_to is None else wrapped(NEAR, *leaves_to, left)
+                frames.append((leaves_to, change[1](left) if change and change[0] == n else left))
+            for where, data in frames:
+                frame = bytes(12) + b"\x08\0" + data + bytes(max(0, 46 - len(data)))
+                (internet if where is None else access).append((time, len(frame), frame))
+        own = make.udp((OWN, 1), DNS)
+        internet.append((0, len(own) + 14, bytes(12) + b"\x08\0" + own))
+        with tempfile.TemporaryDirectory() as folder:
+            files = [os.path.join(folder, name) for name in ("access", "internet")]
+            for file, those in zip(files, (access, internet)):
+                captures.write(file, captures.ETHERNET, those)
+            return check_nat.check_links(*files, "172.16.0.1", ["192.0.2.1", "172.16.0.1"], ["10.0.0.0/8"], ["198.51.100.0/24"])
+
+    def test_right(self):
+        judge = self.judged(passages())
+        self.assertEqual(judge.errors, [])
+        counts = [judge.counts[name] for name in ("from inside", "to inside", "errors", "later fragments", "dropped")]
+        self.assertEqual(counts, [6, 3, 1, 1, 1])
+
+    def test_every_byte_matters(self):
+        for n, (_, _, leaves_to, left) in enumerate(passages()):
+            if left is None:
+                continue
+            header = 0 if leaves_to is None else 24 + len(leaves_to[1])
+            for at in range(header + len(left)):
+                if header and at == 9:  # of another protocol, a packet is the NAT's own
+                    continue
+                judge = self.judged(passages(), (n, lambda data, at=at: changed(data, at, bytes((data[at] ^ 0x01,)))))
+                self.assertNotEqual(judge.errors, [], (n, at))
+
+    def test_wrong_customers(self):
+        right = passages()
+        sent, back = right[0], right[2]
+        other = make.udp((A, 5000), DNS, b"question", 20)
+        more = {
+            "another customer with that address": [(None, changed_ident(back[1], 21), TWO, changed_ident(back[3], 21))],
+            "another key": [(None, changed_ident(back[1], 21), (ONE[0], b"\0\0\0\1"), changed_ident(back[3], 21))],
+            "without the tunnel": [(None, changed_ident(back[1], 21), None, changed_ident(back[3], 21))],
+            "one port for both": [(TWO, other, None, make.rewritten(other, (P, 2000), DNS))],
+            "untranslated": [(ONE, other, None, other)],
+            "another customer's hairpin": [(ONE, changed_ident(right[5][1], 21), ONE, changed_ident(right[5][3], 21))],
+            "an error to another customer": [(None, changed_ident(right[4][1], 21), TWO, changed_ident(right[4][3], 21))],
+            "a fragment of another customer": [(ONE, right[7][1], None, right[7][3])],
+        }
+        for what, wrong in more.items():
+            with self.subTest(what):
+                self.assertNotEqual(self.judged(right + wrong).errors, [])
+        for what, change in {
+            "no hop less": lambda data: make.header(data, data[12:16], data[16:20], 64) + data[20:],
+            "another outer class": lambda data: make.ip(data[12:16], data[16:20], 47, data[20:24] + b"\x45\x08" + data[26:], fragment=0x4000),
+            "may be divided": lambda data: make.ip(data[12:16], data[16:20], 47, data[20:]),
+        }.items():
+            with self.subTest(what):
+                self.assertNotEqual(self.judged(right, (0 if what == "no hop less" else 2, change)).errors, [])
+        self.assertEqual(self.judged([sent, back]).errors, [])
+
+
+def changed_ident(packet, ident):
+    packet = changed(packet, 4, ident.to_bytes(2, "big"))
+    return make.header(packet, packet[12:16], packet[16:20]) + packet[20:]
+
+
 class ModelOfNat(unittest.TestCase):
     """The model is told what a NAT does, step by step: (seconds, packet, what leaves)."""
 

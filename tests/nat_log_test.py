@@ -16,6 +16,7 @@ import subprocess
 import time
 
 import captures
+import ipfix
 from asked import Asked
 from cli_case import MILLRACE
 from live import main
@@ -294,13 +295,7 @@ class Log(Asked):
         self.wait_until(lambda: len(self.held()) == len(CLIENTS))
         self.assertEqual([state["written"] for state in self.ask("GET /nat/log")], [1 + len(CLIENTS)] * 2)
         self.stop()
-        messages = []
-        collector.setblocking(False)
-        while True:
-            try:
-                messages.append(collector.recv(65536))
-            except BlockingIOError:
-                break
+        messages = ipfix.messages_at(collector)
         self.assertLessEqual(max(map(len, messages)), 512)
         sequence = 0
         for message in messages:
@@ -312,29 +307,8 @@ class Log(Asked):
         expected = [(line["time"], {"allocated": 16, "released": 17}[line["event"]], line["customer"], line["address"],
                      line["first_port"], line["last_port"], line["pool"]) for line in self.events("allocated", "released")]
         self.assertEqual(len(expected), 2 * len(CLIENTS))
-        self.assertEqual(self.decoded(messages), expected)
-
-    def decoded(self, messages):
-        udp = [(0, udp_packet("127.0.0.1", 5000, "127.0.0.1", 4739, message)) for message in messages]
-        path = self.write_capture("ipfix.pcap", udp)
-        done = subprocess.run(["tshark", "-r", path, "-d", "udp.port==4739,cflow", "-T", "json", "--no-duplicate-keys"],
-                              capture_output=True, text=True, check=True, env=dict(os.environ, TZ="UTC"))
-        for wrong in ("_ws.malformed", "_ws.expert", "No template found"):
-            self.assertNotIn(wrong, done.stdout)
-        records = []
-
-        def look(at):
-            if isinstance(at, list):
-                for one in at:
-                    look(one)
-            elif isinstance(at, dict):
-                if "cflow.srcaddr" in at:
-                    records.append(at)
-                else:
-                    look(list(at.values()))
-
-        look(json.loads(done.stdout))
-        return [self.record_of(one) for one in records]
+        records = ipfix.flows_in(messages, self.path("ipfix.pcap"), "cflow.srcaddr")
+        self.assertEqual([self.record_of(one) for one in records], expected)
 
     @staticmethod
     def record_of(flow):

@@ -46,13 +46,6 @@ class Paths(Asked):
             ip("link set wire up")
             ip(f"route add default via {NEAR_FAR}")
 
-    def socket_in(self, namespace, *kind):
-        with namespace:
-            made = socket.socket(*kind)
-        self.addCleanup(made.close)
-        made.settimeout(10)
-        return made
-
     def udp(self, namespace, end=None):
         made = self.socket_in(namespace, socket.AF_INET, socket.SOCK_DGRAM)
         if end:
@@ -195,6 +188,79 @@ class Paths(Asked):
             self.assertEqual((dropped["no_mapping"], dropped["not_ours"] >= 5), (6, True), dropped)
             seen.close()
             client.close()
+
+    def full(self, pool, extra=""):
+        """Starts millrace, and has a customer open 64 sessions, which is all that the pool gives him."""
+        self.serve_with(configuration(pool=pool + '\nfiltering = "endpoint-independent"', extra=extra))
+        listening = self.server(socket.SOCK_DGRAM)
+        asking = [self.udp(self.network_.client) for _ in range(64)]
+        for one in asking:
+            one.sendto(b"x", (A["servers"][0], 5353))
+            _, public = listening.recvfrom(100)
+        for one in (listening, *asking):
+            one.close()
+        return public
+
+    def dropped(self, why):
+        return self.ask("GET /stats")["packets"]["dropped"].get(why, 0)
+
+    def test_rfc5508_req8_and_rfc6888_req11_without_a_port_the_sender_is_told(self):
+        """An ICMP error, code 13, whatever the protocol; TCP's connection attempts end at once."""
+        for pool, why in (("block_size = 64\nblocks_per_customer = 1", "no_port"), ("sessions_per_customer = 64", "customer_limit")):
+            self.full(pool)
+            errors = self.socket_in(self.network_.client, socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+            asking = self.udp(self.network_.client, (A["client"], 0))
+            asking.sendto(payload(40), (A["servers"][0], 5353))
+            error, (address, _) = errors.recvfrom(2000)
+            self.assertEqual((address, error[20], error[21]), (A["outside"], 3, 13))
+            self.assertEqual(make.internet_checksum(error[20:]), 0)
+            self.assertEqual((error[40:44], error[44:48]), (socket.inet_aton(A["client"]), socket.inet_aton(A["servers"][0])))
+            self.assertEqual(int.from_bytes(error[48:50], "big"), asking.getsockname()[1])
+            self.assertEqual(self.dropped(why), 1)
+            if why == "customer_limit":
+                self.assertEqual(self.ping(self.network_, 4, A["servers"][0], patience=0.2), 0)
+                for _ in range(3):
+                    error = errors.recv(2000)
+                    self.assertEqual((error[20], error[21], error[37], error[48]), (3, 13, socket.IPPROTO_ICMP, 8))
+                with self.socket_in(self.network_.client, socket.AF_INET, socket.SOCK_STREAM) as connecting, self.assertRaises(OSError) as refused:
+                    connecting.connect((A["servers"][0], 9))
+                self.assertEqual(refused.exception.errno, errno.EHOSTUNREACH)
+            errors.close()
+            self.stop()
+
+    def test_rfc5508_req8_who_is_not_told(self):
+        """Strangers, whose packets the customer's limit keeps out; and nobody if the file says so. A datagram in fragments has one error."""
+        public = self.full("sessions_per_customer = 64")
+        heard = self.sniffer(self.network_.servers, "wire")
+        self.udp(self.network_.servers, (A["servers"][0], 0)).sendto(b"?", public)
+        self.wait_until(lambda: self.dropped("no_mapping") == 1)
+        self.assertEqual(self.ask("GET /nat/pools")[0]["over_limit"], 1)
+        self.assertEqual(self.ping(self.network_, 4, A["outside"]), 3)  # what was sent before has had its time
+        lax = self.udp(self.network_.client)
+        lax.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, DO_NOT)
+        errors = self.socket_in(self.network_.client, socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+        lax.sendto(payload(4000), (A["servers"][0], 5353))
+        self.wait_until(lambda: self.dropped("customer_limit") >= 1)
+        self.assertEqual(self.ping(self.network_, 4, A["outside"]), 3)
+        for sniffing, expected in ((heard, []), (errors, [(3, 13)])):
+            sniffing.setblocking(False)
+            found = []
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    packet = sniffing.recv(2000)
+                    at = 14 if sniffing is heard else 0
+                    if packet[at + 9] == socket.IPPROTO_ICMP and packet[at + 20] not in (0, 8):
+                        found.append((packet[at + 20], packet[at + 21]))
+            self.assertEqual(found, expected)
+        self.stop()
+        self.full("sessions_per_customer = 64", "[host]\nunreachable = false\n")
+        asking = self.udp(self.network_.client)
+        asking.connect((A["servers"][0], 5353))
+        asking.send(b"x")
+        self.wait_until(lambda: self.dropped("customer_limit") == 1)
+        self.assertEqual(self.ping(self.network_, 4, A["outside"]), 3)
+        asking.setblocking(False)
+        self.assertRaises(BlockingIOError, asking.recv, 100)
 
     def test_rfc6888_req5_16001_sessions_of_one_customer(self):
         table = "capacity = 20000\nhalf_open_percent = 100"

@@ -60,24 +60,9 @@ def is_public(address):
 
 class Nat(Asked):
     def customer(self, kind=socket.SOCK_STREAM, address=None):
-        with self.network_.client:
-            made = socket.socket(socket.AF_INET, kind)
-        self.addCleanup(made.close)
-        made.settimeout(10)
+        made = self.socket_in(self.network_.client, socket.AF_INET, kind)
         if address:
             made.bind((address, 0))
-        return made
-
-    def server(self, kind=socket.SOCK_STREAM, port=5353, address=A["servers"][0]):
-        """Returns a socket at a server's address."""
-        with self.network_.servers:
-            made = socket.socket(socket.AF_INET, kind)
-        self.addCleanup(made.close)
-        made.settimeout(10)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((address, port))
-        if kind == socket.SOCK_STREAM:
-            made.listen(100)
         return made
 
     def pool(self):

@@ -57,10 +57,10 @@ enum class Verdict : std::uint8_t {
   source_limit,     ///< its source has as many connections as a source may have
   rate_limit,       ///< its rule lets no more connections begin at present
   service_limit,    ///< its service has as many connections as it may have
-  customer_limit,   ///< its customer has as many sessions as he may have
+  customer_limit,   ///< its customer has as many sessions as he may have; he gets an ICMP error
   no_mapping,       ///< to a public address of NAT, but to no mapping that takes it
-  no_port,          ///< no public port is free for it
-  no_record,        ///< it needs a block of public ports, which cannot be logged at present
+  no_port,          ///< like `customer_limit`, but no public port is free for it
+  no_record,        ///< like `no_port`, but a block of ports is, which cannot be logged at present
   hop_limit,        ///< its TTL or hop limit is used up
   /// The host has no route to its destination, or the next hop that a function chose is on no link.
   no_route,
@@ -187,6 +187,11 @@ inline constexpr std::uint64_t kVerdictsWith = [] {
   return all;
 }();
 
+template <class... V>
+constexpr std::uint64_t bits_of(V... verdict) {
+  return ((std::uint64_t{1} << static_cast<unsigned>(verdict)) | ...);
+}
+
 constexpr bool is_among(std::uint64_t verdicts, Verdict v) {
   return (verdicts >> static_cast<unsigned>(v) & 1) != 0;
 }
@@ -228,8 +233,14 @@ constexpr bool is_drop(Verdict v) {
   return detail::is_among(detail::kVerdictsWith<Outcome::dropped, Outcome::limited>, v);
 }
 
-/// True if the packet is dropped, and a live run tells its sender so, by a RST or an ICMP error.
-constexpr bool is_answered(Verdict v) { return v == Verdict::refused || v == Verdict::rejected; }
+/// True if the packet is dropped, and a live run tells its sender so: by an ICMP error, or by a RST
+/// if `is_reset` and the packet is of TCP.
+constexpr bool is_answered(Verdict v) {
+  using enum Verdict;
+  constexpr auto kAll = detail::bits_of(refused, rejected, customer_limit, no_port, no_record);
+  return detail::is_among(kAll, v);
+}
+constexpr bool is_reset(Verdict v) { return v == Verdict::refused || v == Verdict::rejected; }
 
 /// True if the packet is dropped because a configured limit forbids it.
 constexpr bool is_limit(Verdict v) {

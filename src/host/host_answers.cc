@@ -102,12 +102,12 @@ After HostFor<A>::send_back(Handling& h, const A& to) {
                                                                                     : After::stays;
 }
 
-/// Tells a packet's sender that the packet is refused: by a RST for TCP, else by an ICMP error.
+/// Tells a packet's sender that the packet is refused, by a RST or an ICMP error.
 template <class A>
 After HostFor<A>::turn_away(Handling& h) {
   const std::span<const std::byte> packet(h.packet(), h.burst.length[h.i]);
   const Verdict why = h.verdict();
-  if (h.headers().protocol != kProtocolTcp) {
+  if (h.headers().protocol != kProtocolTcp || !is_reset(why)) {
     return refuse(h, why,
                   why == Verdict::refused ? IcmpError::port_unreachable : IcmpError::prohibited);
   }

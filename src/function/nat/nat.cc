@@ -211,7 +211,8 @@ void NatV4::open(const Burst& burst, Opening<KeyV4>& opening) {
                                         .now = now_},
                                        true);
     if (!inside && is_hosts) return pass_over(opening);
-    if (!inside) return opening.refuse(inside.error());
+    // Strangers do not learn of a customer's limit.
+    if (!inside) return opening.refuse(rule != nullptr ? inside.error() : Verdict::no_mapping);
     leaves_to = zone_of(inside->customer);
     state.destination = inside->ref;
     state.ends.destination = inside->inside.address;
