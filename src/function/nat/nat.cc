@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstring>
 
-#include "core/address_numbers.h"
 #include "core/protocol.h"
 #include "core/signal.h"
 
@@ -16,9 +15,6 @@ constexpr std::uint8_t kSource = Lane<KeyV4>::kSource;
 constexpr std::uint8_t kDestination = Lane<KeyV4>::kDestination;
 constexpr std::uint8_t kIdentifier = Lane<KeyV4>::kIdentifier;
 constexpr std::uint8_t kZone = Lane<KeyV4>::kZone;
-
-EndpointV4 source_of(const KeyV4& key) { return {key.source, key.source_port}; }
-EndpointV4 destination_of(const KeyV4& key) { return {key.destination, key.destination_port}; }
 
 /// Returns the remote end of an originator's mapping. An ICMP query has no remote port.
 EndpointV4 remote_of(const KeyV4& key) {
@@ -45,29 +41,6 @@ Part NatV4::part() const {
           .image_bytes = sizeof(Image)};
 }
 
-// --- which worker
-
-/// Returns the customer at an end: behind the tunnel `zone`, inside, or behind a public port. A
-/// public port that nobody has counts as its address's, unless it is the host's own.
-std::optional<CustomerNumber> NatV4::customer_of(Zone zone, const EndpointV4& end,
-                                                 std::uint8_t protocol) const {
-  if (zone != 0) return zone;
-  if (const auto* is = settings_->forwards.to(end.address, end.port, protocol)) return is->customer;
-  if (const NatRule* const rule = settings_->rule_of(0, end.address))
-    return NatSettings::customer_by(*rule, 0, end.address);
-  if (!blocks_->has(end.address)) return std::nullopt;
-  const auto customer = blocks_->customer_at(end);
-  if (customer || std::ranges::binary_search(settings_->own, end.address)) return customer;
-  return number_of(end.address);
-}
-
-/// Returns the customer of a forward of a whole address, from either of its addresses.
-std::optional<CustomerNumber> NatV4::whole_customer_of(Zone zone, const AddressV4& address) const {
-  const NatForward* is = settings_->forwards.from(zone, address, 0, 0);
-  if (is == nullptr && zone == 0) is = settings_->forwards.to(address, 0, 0);
-  return is != nullptr ? std::optional(is->customer) : std::nullopt;
-}
-
 NatV4::Need NatV4::need_of(const KeyV4& key) const {
   Need need{.rule = settings_->rule_for(key.number_of_zone(), key.source, key.destination),
             .is_in = blocks_->has(key.destination) || settings_->forwards.has(key.destination),
@@ -76,43 +49,6 @@ NatV4::Need NatV4::need_of(const KeyV4& key) const {
   // From a tunnel, only packets with a rule may go to other customers.
   if (need.rule == nullptr && key.number_of_zone() != 0) need.is_in = false;
   return need;
-}
-
-/// Steers by the customer, so that all his sessions have one worker; a session of two customers,
-/// by the one with the lesser address. Where no port says which customer a packet is for, steers by
-/// the customer of a whole address, or else by the remote end, which nothing rewrites. An end that
-/// a function before this one may rewrite is not looked at.
-Steered NatV4::steer(std::span<const KeyV4> keys, const Steered& before) const {
-  Steered steered;
-  for (unsigned i = 0; i < keys.size(); ++i) {
-    using Customer = std::optional<CustomerNumber>;
-    const auto customers = [&](const auto& at_source, const auto& at_destination) {
-      return std::pair(before.is_by_destination(i) ? Customer() : at_source(),
-                       before.is_by_source(i) ? Customer() : at_destination());
-    };
-    const Zone zone = keys[i].number_of_zone();
-    auto [source, destination] =
-        customers([&] { return customer_of(zone, source_of(keys[i]), keys[i].protocol); },
-                  [&] { return customer_of(0, destination_of(keys[i]), keys[i].protocol); });
-    if (!source && !destination) continue;
-    if (!has_ports(keys[i].protocol) && keys[i].protocol != kProtocolIcmp) {
-      const auto [whole_source, whole_destination] =
-          customers([&] { return whole_customer_of(zone, keys[i].source); },
-                    [&] { return whole_customer_of(0, keys[i].destination); });
-      if (!whole_source && !whole_destination) {
-        if (!source) steered.by_source |= std::uint64_t{1} << i;
-        if (!destination) steered.by_destination |= std::uint64_t{1} << i;
-        continue;
-      }
-      source = whole_source;
-      destination = whole_destination;
-    }
-    steered.by_owner |= std::uint64_t{1} << i;
-    steered.owner[i] = address_with(source && destination ? std::min(*source, *destination)
-                                    : source              ? *source
-                                                          : *destination);
-  }
-  return steered;
 }
 
 // --- screen
@@ -226,7 +162,7 @@ void NatV4::open(const Burst& burst, Opening<KeyV4>& opening) {
   } else if (rule != nullptr) {
     const auto taken = take(opening, *rule);
     if (!taken) {
-      release(key, state);
+      release(key, state, true);
       return opening.refuse(taken.error());
     }
     state.source = taken->ref;
@@ -297,18 +233,19 @@ void NatV4::pass_over(Opening<KeyV4>& opening) {
 // --- the life of a session
 
 /// Ends the use of public ports by the session with this originator's key.
-void NatV4::release(const KeyV4& key, const State& state) {
+void NatV4::release(const KeyV4& key, const State& state, bool is_unanswered) {
   if (state.source.is_there()) blocks_->release(state.source, key.protocol, key.destination, now_);
-  if (state.destination.is_there())
-    blocks_->release(state.destination, key.protocol, key.source, now_);
+  if (!state.destination.is_there()) return;
+  if (is_unanswered) blocks_->note_answered(state.destination, true);
+  blocks_->release(state.destination, key.protocol, key.source, now_);
 }
 
 void NatV4::release_resumed() {
-  if (resumed_) release(resumed_->key, resumed_->state);
+  if (resumed_) release(resumed_->key, resumed_->state, false);
   resumed_.reset();
 }
 
-Verdict NatV4::event(Event event, const KeyV4& key, const std::byte* at, bool) {
+Verdict NatV4::event(Event event, const KeyV4& key, const std::byte* at, bool is_proved) {
   State state;
   std::memcpy(&state, at, sizeof(state));
   if (state.ends.changed == 0) return Verdict::tracked;
@@ -318,15 +255,19 @@ Verdict NatV4::event(Event event, const KeyV4& key, const std::byte* at, bool) {
           .subtract(1);
       [[fallthrough]];
     case Event::closed:
-      release(key, state);
+      release(key, state, !is_proved);
       counters_.live.subtract(1);
       break;
     case Event::adopted:
       resumed_.reset();
       counters_.live.add(1);
+      if (!is_proved && state.destination.is_there())
+        blocks_->note_answered(state.destination, false);
       break;
     case Event::proved:
     case Event::unproved:
+      if (state.destination.is_there())
+        blocks_->note_answered(state.destination, event == Event::proved);
       break;
   }
   return Verdict::tracked;
@@ -491,7 +432,7 @@ void NatV4::resume(Opening<KeyV4>& opening) {
     ok = take_again(key.number_of_zone(), source_of(key), remote_of(key),
                     {was.source, was.source_port}, state.source);
   if (!ok) {
-    release(key, state);
+    release(key, state, false);
     return opening.refuse(Verdict::no_port);
   }
   resumed_ = {key, state};

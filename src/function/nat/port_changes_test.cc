@@ -377,7 +377,8 @@ TEST(PoolsThatChangeThreads, GiveNoPortToTwo) {
       }
       const CustomerNumber customer = 0x0a000001 + thread * 8 + static_cast<unsigned>(random() % 8);
       const auto wanted = wanted_by(customer, static_cast<std::uint16_t>(random() % 64), 0, now);
-      self.blocks->prefetch(std::array{wanted});
+      std::array<EndpointV4, 1> likely;
+      self.blocks->prefetch(std::array{wanted}, likely);
       const auto taken = self.blocks->take(wanted);
       if (!taken) continue;
       live.push_back({wanted, *taken});
