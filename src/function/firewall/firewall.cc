@@ -338,6 +338,7 @@ void FirewallFor<K>::guard(Burst& burst, unsigned packet) {
     key.source_port = detail::u16(data + headers.l4);
     key.destination_port = detail::u16(data + headers.l4 + 2);
   }
+  key.set_zone(burst.customer_of(packet));
   const FirewallPlan& plan = *shared_.plan;
   auto fields = plan.fields_of<K>(key, nullptr, burst.link[packet], message);
   // A packet to a group or a broadcast address goes no further than this host.
