@@ -4,7 +4,7 @@ check_nat.py judge captures of both links.
 
     nat_links_test.py MILLRACE [TEST...]
 
-MILLRACE_NAT_ROUNDS: rounds of some 60 packets. MILLRACE_SEED: the first number of the random ones.
+MILLRACE_NAT_ROUNDS: rounds of some 60 packets. MILLRACE_TEST_SEED: the first number of the random ones.
 """
 
 import os
@@ -157,7 +157,7 @@ class Links(Asked):
     KINDS = {open: 30, reply: 30, error_in: 6, error_out: 6, fragmented: 4, hairpin: 6, stranger: 6}
 
     def test_links(self):
-        seed = int(os.environ.get("MILLRACE_SEED", random.randrange(2**32)))
+        seed = int(os.environ.get("MILLRACE_TEST_SEED", random.randrange(2**32)))
         for sharing, filtering in (("sharded", "endpoint-independent"), ("lock-free-race", "address-and-port-dependent")):
             self.rng = random.Random(seed)
             self.serve(f'filtering = "{filtering}"', sharing)

@@ -152,6 +152,7 @@ FirewallEvent FirewallFor<K>::event_of(const Burst& burst, unsigned packet, cons
           .destination_port = leaves.destination_port,
           .message = read_message<K>(burst, packet),
           .length = burst.wire_length[packet],
+          .to_customer = leaves_to_customer(arrives, leaves) ? leaves.number_of_zone() : 0,
           .names = shared_.plan->log_names,
           .rule = by.rule,
           .action = by.action,
