@@ -11,6 +11,7 @@ import os
 import random
 import socket
 import time
+import types
 
 import captures
 import check_nat
@@ -48,6 +49,9 @@ class Links(Asked):
     def serve(self, pool, sharing):
         network = self.network(mtu=1600)
         self.serve_with(configuration(sharing, pool=pool, extra=ROUTE), network)
+        # Until the kernel has noticed that a new link is up, it drops what is sent there.
+        for end, near in ((network.client, A["outside"]), (network.servers, A["inside"])):
+            self.assertGreater(self.ping(types.SimpleNamespace(client=end), 4, near), 0)
         self.access = RawLink(self, network.client, network.middle, "outside")
         self.internet = RawLink(self, network.servers, network.middle, "inside")
         self.captured = {self.access: [], self.internet: []}
@@ -175,7 +179,8 @@ class Links(Asked):
             least = {"from inside": 15, "to inside": 12, "errors": 3, "later fragments": 3, "dropped": 1}
             for name, each in least.items():
                 self.assertGreater(judge.counts[name], each * ROUNDS, f"{name}, seed {seed}")
-            dropped = self.stop()["packets"]["dropped"]
+            stats = self.stop()
+            dropped = stats["packets"]["dropped"]
             dropped.pop("not_ours", None)  # of the kernels beside
             dropped = sum(dropped.values())
             self.assertGreaterEqual(judge.counts["dropped"], dropped)
