@@ -174,6 +174,11 @@ class Gre(Asked):
         listed = [c for c in self.ask("GET /connections") if c["protocol"] == "tcp"]
         self.assertEqual({(c["customer"], c["reply_destination_port"]) for c in listed},
                          {(name, port) for name, (_, port) in zip(names, sources)})
+        for name, (_, port) in zip(names, sources):
+            listed = self.ask("GET /connections", customer=name, protocol="tcp")
+            self.assertEqual([(c["customer"], c["reply_destination_port"]) for c in listed], [(name, port)])
+        self.assertEqual({c["customer"] for c in self.ask("GET /connections", customer="172.17.0.0/18")}, set(FAR[:2]))
+        self.refused(400, ["is no customer"], "GET /connections", customer="c18")
         key = {"protocol": "tcp", "source": INSIDE, "source_port": 4000, "destination": SERVER, "destination_port": 5353}
         for name, (address, port) in zip(names, sources):
             said = self.ask("GET /explain", customer=name, **key)
@@ -186,6 +191,34 @@ class Gre(Asked):
         stray = self.ask("GET /explain", customer="c17", **key | {"source": "192.168.0.1"})
         self.assertEqual(stray["verdict"], "untranslated")
         self.refused(400, ["is no customer"], "GET /explain", customer="c18", **key)
+        self.refused(400, ["one customer"], "GET /explain", customer="172.17.0.0/18", **key)
+
+    def test_trace_and_kill_by_customer(self):
+        """A trace has the packets of one home, both ways, though others have the same address; kill ends his connections alone."""
+        self.serve_homes(pool='filtering = "endpoint-independent"')
+        listening = self.server()
+        connections = [self.connect(n, listening, port=4000) for n in range(3)]
+        for customer, others in ((FAR[0], (FAR[1], "c17")), ("c17", FAR[:2])):
+            traced = []
+            answer = self.answer("GET", "/trace", customer=customer, seconds=30, packets=12)
+            reading = threading.Thread(target=lambda: traced.append(answer.read()))  # pylint: disable=cell-var-from-loop
+            reading.start()
+            while reading.is_alive():
+                for client, accepted, _ in connections:
+                    client.sendall(b"over")
+                    accepted.sendall(accepted.recv(10))
+                    client.recv(10)
+                reading.join(0.01)
+            for words in ("received: tracked, from ", "sent: tracked, to "):
+                self.assertIn((words + customer).encode(), traced[0])
+                for other in others:
+                    self.assertNotIn((words + other).encode(), traced[0])
+            self.assertEqual(traced[0].count(socket.inet_aton(INSIDE) + socket.inet_aton(SERVER)), traced[0].count(b", from "))
+        self.refused(400, ["is no customer"], "POST /kill", customer="nobody")
+        self.assertEqual(self.ask("POST /kill", customer="172.17.0.1"), {"killed": 1})
+        self.assertRaises(ConnectionResetError, connections[0][0].recv, 1)
+        for client, accepted, _ in connections[1:]:
+            self.transfer(client, accepted, 10_000)
 
     def test_customers_change(self):
         """Customers may be added behind others in a run. A process that takes over leaves sessions behind whose customers'
@@ -378,6 +411,7 @@ name = "out"
 from = "homes"
 to = "internet"
 action = "accept"
+log = true
 protocol = ["tcp", "udp"]
 destination_ports = ["5353"]
 [[firewall.rule]]
@@ -385,8 +419,16 @@ name = "in"
 from = "internet"
 to = "homes"
 action = "accept"
+log = true
 protocol = "tcp"
 destination_ports = ["80"]
+[[firewall.rule]]
+name = "ping"
+from = "homes"
+to = "host"
+action = "accept"
+protocol = "icmp"
+log = true
 [[firewall.rule]]
 name = "lan"
 from = "lan"
@@ -413,6 +455,10 @@ customer = "172.17.0.2"
             client.connect(("10.0.0.200", 8080))
             rules = {rule["rule"]: rule["connections"] for rule in self.ask("GET /firewall/rules")}
             self.assertEqual((rules["out"], rules["in"], rules["lan"], rules["to the lan"]), (3, 1, 0, 0))
+            self.assertEqual([self.ping_from(n, A["outside"]) for n in (0, 2)], [3, 3])
+            logged = [(line["rule"], line.get("customer"), line.get("to_customer")) for line in self.ask("GET /firewall/log")]
+            self.assertCountEqual(logged, [("out", name, None) for name in (*FAR[:2], "c17")] + [("in", None, FAR[1])] +
+                                  [("ping", name, None) for name in (FAR[0], "c17")])
             before = self.dropped().get("denied", 0)
             self.at_home(0, socket.SOCK_DGRAM).sendto(b"x", (SERVER, 5354))
             self.wait_until(lambda: self.dropped().get("denied", 0) == before + 1)

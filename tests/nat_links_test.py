@@ -4,13 +4,14 @@ check_nat.py judge captures of both links.
 
     nat_links_test.py MILLRACE [TEST...]
 
-MILLRACE_NAT_ROUNDS: rounds of some 60 packets. MILLRACE_SEED: the first number of the random ones.
+MILLRACE_NAT_ROUNDS: rounds of some 60 packets. MILLRACE_TEST_SEED: the first number of the random ones.
 """
 
 import os
 import random
 import socket
 import time
+import types
 
 import captures
 import check_nat
@@ -48,6 +49,9 @@ class Links(Asked):
     def serve(self, pool, sharing):
         network = self.network(mtu=1600)
         self.serve_with(configuration(sharing, pool=pool, extra=ROUTE), network)
+        # Until the kernel has noticed that a new link is up, it drops what is sent there.
+        for end, near in ((network.client, A["outside"]), (network.servers, A["inside"])):
+            self.assertGreater(self.ping(types.SimpleNamespace(client=end), 4, near), 0)
         self.access = RawLink(self, network.client, network.middle, "outside")
         self.internet = RawLink(self, network.servers, network.middle, "inside")
         self.captured = {self.access: [], self.internet: []}
@@ -157,7 +161,7 @@ class Links(Asked):
     KINDS = {open: 30, reply: 30, error_in: 6, error_out: 6, fragmented: 4, hairpin: 6, stranger: 6}
 
     def test_links(self):
-        seed = int(os.environ.get("MILLRACE_SEED", random.randrange(2**32)))
+        seed = int(os.environ.get("MILLRACE_TEST_SEED", random.randrange(2**32)))
         for sharing, filtering in (("sharded", "endpoint-independent"), ("lock-free-race", "address-and-port-dependent")):
             self.rng = random.Random(seed)
             self.serve(f'filtering = "{filtering}"', sharing)
@@ -175,7 +179,8 @@ class Links(Asked):
             least = {"from inside": 15, "to inside": 12, "errors": 3, "later fragments": 3, "dropped": 1}
             for name, each in least.items():
                 self.assertGreater(judge.counts[name], each * ROUNDS, f"{name}, seed {seed}")
-            dropped = self.stop()["packets"]["dropped"]
+            stats = self.stop()
+            dropped = stats["packets"]["dropped"]
             dropped.pop("not_ours", None)  # of the kernels beside
             dropped = sum(dropped.values())
             self.assertGreaterEqual(judge.counts["dropped"], dropped)

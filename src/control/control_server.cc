@@ -120,9 +120,11 @@ std::optional<unsigned> offer_of(const Request& request) {
   return request.has_param("number") ? number(request, "number", 0) : std::nullopt;
 }
 
-std::string block_of(const TracedPacket& packet) {
-  const std::string comment =
+std::string block_of(const TracedPacket& packet, const Customers& customers) {
+  std::string comment =
       (packet.sent ? "sent: " : "received: ") + std::string(to_string(packet.verdict));
+  if (packet.customer != 0)
+    comment += (packet.sent ? ", to " : ", from ") + customers.name_of(packet.customer);
   return pcapng_packet({.interface = packet.link,
                         .time_ns = packet.time_ns,
                         .wire_length = packet.wire_length,
@@ -266,7 +268,8 @@ void ControlServer::Implementation::route() {
 /// Lists connections. Each piece of the list is made when the client reads it, so that a slow
 /// reader delays no other request.
 void ControlServer::Implementation::list(const Request& request, Response& response) {
-  const auto filter = parse_filter(parameters(request), [](std::string_view) { return false; });
+  const auto filter = parse_filter(parameters(request), *control->customers(),
+                                   [](std::string_view) { return false; });
   if (!filter) return refuse(response, filter.error());
   response.set_chunked_content_provider(
       "application/x-ndjson", [this, filter = *filter](std::size_t, httplib::DataSink& sink) {
@@ -285,7 +288,8 @@ void ControlServer::Implementation::list(const Request& request, Response& respo
 }
 
 void ControlServer::Implementation::trace(const Request& request, Response& response) {
-  const auto filter = parse_filter(parameters(request), [](std::string_view name) {
+  const auto customers = control->customers();
+  const auto filter = parse_filter(parameters(request), *customers, [](std::string_view name) {
     return name == "packets" || name == "seconds";
   });
   if (!filter) return refuse(response, filter.error());
@@ -303,8 +307,8 @@ void ControlServer::Implementation::trace(const Request& request, Response& resp
   if (!right) return refuse(response, right.error());
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(*seconds);
   response.set_chunked_content_provider(
-      "application/x-pcapng", [this, right = *right, filter = *filter, left = *packets, until](
-                                  std::size_t, httplib::DataSink& sink) mutable {
+      "application/x-pcapng", [this, right = *right, filter = *filter, customers, left = *packets,
+                               until](std::size_t, httplib::DataSink& sink) mutable {
         const auto write = [&sink](const std::string& block) {
           return sink.write(block.data(), block.size());
         };
@@ -315,7 +319,7 @@ void ControlServer::Implementation::trace(const Request& request, Response& resp
           if (!beginning.empty() && !write(std::exchange(beginning, {}))) return false;
           if (http.is_ending() || std::chrono::steady_clock::now() >= until) return false;
           if (packet == nullptr) return sink.is_writable();
-          return write(block_of(*packet)) && --left > 0;
+          return write(block_of(*packet, *customers)) && --left > 0;
         });
         right->end();  // released before the reader sees the end
         if (!is || http.is_ending()) return false;
@@ -362,8 +366,9 @@ void ControlServer::Implementation::log(const FunctionCommand& command, const Re
 }
 
 void ControlServer::Implementation::kill(const Request& request, Response& response) {
-  const auto filter = parse_filter(
-      parameters(request), [](std::string_view name) { return name == "all" || name == "silent"; });
+  const auto filter =
+      parse_filter(parameters(request), *control->customers(),
+                   [](std::string_view name) { return name == "all" || name == "silent"; });
   if (!filter) return refuse(response, filter.error());
   if (filter->takes_all() && truth(request, "all") != true) {
     return refuse(response, Refusal{Refusal::Kind::wrong,

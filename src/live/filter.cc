@@ -72,8 +72,20 @@ std::optional<std::string_view> value_of(Parameters parameters, std::string_view
   return std::nullopt;
 }
 
+/// Returns the numbers of the customers that a name, or a prefix of far ends, names.
+Result<std::pair<Zone, Zone>> parse_customers(std::string_view text, const Customers& customers) {
+  if (const auto named = customers.named(std::string(text))) return *named;
+  return wrong_parameter("customer", text,
+                         "is no customer: give a name, far end or prefix of [[port]].customers");
+}
+
+struct Given {
+  std::string_view name, text;
+  const Customers& customers;
+};
+
 /// Reads one parameter into a filter. Errors: usage.
-using Read = Result<void> (*)(std::string_view name, std::string_view text, ConnectionFilter& out);
+using Read = Result<void> (*)(const Given& of, ConnectionFilter& out);
 
 template <class T, class V>
 Result<void> put(Result<V> value, T& out) {
@@ -83,35 +95,43 @@ Result<void> put(Result<V> value, T& out) {
 }
 
 using Filter = ConnectionFilter;
-constexpr std::array<std::pair<std::string_view, Read>, 7> kParts{{
-    {"protocol", [](std::string_view, std::string_view text,
-                    Filter& out) { return put(parse_protocol(text), out.protocol); }},
-    {"source", [](std::string_view name, std::string_view text,
-                  Filter& out) { return put(parse_prefix(name, text), out.source); }},
-    {"destination", [](std::string_view name, std::string_view text,
-                       Filter& out) { return put(parse_prefix(name, text), out.destination); }},
-    {"source_port", [](std::string_view name, std::string_view text,
-                       Filter& out) { return put(parse_port(name, text), out.source_port); }},
-    {"destination_port",
-     [](std::string_view name, std::string_view text, Filter& out) {
-       return put(parse_port(name, text), out.destination_port);
+constexpr std::array<std::pair<std::string_view, Read>, 8> kParts{{
+    {"protocol",
+     [](const Given& of, Filter& out) { return put(parse_protocol(of.text), out.protocol); }},
+    {"source",
+     [](const Given& of, Filter& out) { return put(parse_prefix(of.name, of.text), out.source); }},
+    {"destination",
+     [](const Given& of, Filter& out) {
+       return put(parse_prefix(of.name, of.text), out.destination);
      }},
-    {"state", [](std::string_view, std::string_view text,
-                 Filter& out) { return put(parse_state(text), out.state); }},
+    {"source_port", [](const Given& of,
+                       Filter& out) { return put(parse_port(of.name, of.text), out.source_port); }},
+    {"destination_port",
+     [](const Given& of, Filter& out) {
+       return put(parse_port(of.name, of.text), out.destination_port);
+     }},
+    {"state", [](const Given& of, Filter& out) { return put(parse_state(of.text), out.state); }},
     {"backend",
-     [](std::string_view, std::string_view text, Filter& out) -> Result<void> {
-       const auto backend = parse_backend(text);
+     [](const Given& of, Filter& out) -> Result<void> {
+       const auto backend = parse_backend(of.text);
        if (!backend) return std::unexpected(backend.error());
        const unsigned bits = backend->address.index() == 0 ? 32 : 128;
        out.backend = Filter::Prefix{backend->address, bits};
        out.backend_port = backend->port;
        return {};
      }},
+    {"customer",
+     [](const Given& of, Filter& out) {
+       return put(parse_customers(of.text, of.customers), out.customers);
+     }},
 }};
 
 }  // namespace
 
 bool ConnectionFilter::takes(const ListedConnection& connection) const {
+  const auto is_wanted = [this](Zone customer) {
+    return customer >= customers->first && customer < customers->second;
+  };
   return std::visit(
       [&]<class K>(const K& key) {
         const K& translated = std::get<K>(connection.translated);
@@ -121,17 +141,20 @@ bool ConnectionFilter::takes(const ListedConnection& connection) const {
                is(translated.destination_port, backend_port) &&
                (!source || is_in(key.source, *source)) &&
                (!destination || is_in(key.destination, *destination)) &&
-               (!backend || is_in(translated.destination, *backend));
+               (!backend || is_in(translated.destination, *backend)) &&
+               (!customers || is_wanted(key.number_of_zone()) ||
+                is_wanted(translated.number_of_zone()));
       },
       connection.key);
 }
 
 bool ConnectionFilter::takes_all() const {
   return !protocol && !source && !destination && !source_port && !destination_port && !state &&
-         !backend;
+         !backend && !customers;
 }
 
-Result<ConnectionFilter> parse_filter(Parameters parameters, bool (*is_other)(std::string_view)) {
+Result<ConnectionFilter> parse_filter(Parameters parameters, const Customers& customers,
+                                      bool (*is_other)(std::string_view)) {
   ConnectionFilter filter;
   for (const auto& [name, value] : parameters) {
     const auto* const part =
@@ -142,25 +165,13 @@ Result<ConnectionFilter> parse_filter(Parameters parameters, bool (*is_other)(st
       for (const auto& [one, read] : kParts) known.append(known.empty() ? "" : ", ").append(one);
       return wrong_parameter("the parameter", name, "is not known: give " + known);
     }
-    if (auto ok = part->second(name, value, filter); !ok) return std::unexpected(ok.error());
+    if (auto ok = part->second({name, value, customers}, filter); !ok)
+      return std::unexpected(ok.error());
   }
   return filter;
 }
 
-/// Returns the number of the customer that the parameters name; 0: they name none.
-static Result<Zone> customer_in(Parameters parameters, const Customers& customers) {
-  const auto name = value_of(parameters, "customer");
-  if (!name) return 0;
-  const auto named = customers.named(std::string(*name));
-  if (named && named->second == named->first + 1) return named->first;
-  return wrong_parameter(
-      "customer", *name,
-      "is no customer: give the name or the tunnel of one in [[port]].customers");
-}
-
 Result<AnyKey> parse_key(Parameters parameters, const Customers& customers) {
-  const auto customer = customer_in(parameters, customers);
-  if (!customer) return std::unexpected(customer.error());
   for (const std::string_view name : {"protocol", "source", "destination"}) {
     if (!value_of(parameters, name))
       return std::unexpected(Error{std::string(name) + " is missing: give protocol, source, "
@@ -168,12 +179,18 @@ Result<AnyKey> parse_key(Parameters parameters, const Customers& customers) {
                                                        "destination_port",
                                    Error::Kind::usage});
   }
-  const auto filter =
-      parse_filter(parameters, [](std::string_view name) { return name == "customer"; });
+  const auto filter = parse_filter(parameters, customers, [](std::string_view) { return false; });
   if (!filter) return std::unexpected(filter.error());
   if (filter->state || filter->backend) {
     return std::unexpected(
         Error{"a packet's key has no state and no backend: leave them out", Error::Kind::usage});
+  }
+  const auto [customer, behind] = filter->customers.value_or(std::pair<Zone, Zone>(0, 1));
+  if (behind != customer + 1) {
+    return std::unexpected(
+        Error{"a packet has one customer: give his name or the far end of his "
+              "tunnel",
+              Error::Kind::usage});
   }
   for (const auto& prefix : {*filter->source, *filter->destination}) {
     if (prefix.bits == (prefix.address.index() == 0 ? 32U : 128U)) continue;
@@ -193,7 +210,7 @@ Result<AnyKey> parse_key(Parameters parameters, const Customers& customers) {
                    .source_port = filter->source_port.value_or(0),
                    .destination_port = filter->destination_port.value_or(0),
                    .protocol = *filter->protocol};
-        key.set_zone(*customer);
+        key.set_zone(customer);
         return key;
       },
       filter->source->address);

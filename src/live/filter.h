@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "core/address.h"
 #include "core/customers.h"
@@ -28,15 +29,19 @@ struct ConnectionFilter {
   std::optional<std::string_view> state;  ///< the state's name, which two states may share
   std::optional<Prefix> backend;
   std::optional<std::uint16_t> backend_port;
+  /// Numbers of customers behind tunnels, the first and the one behind the last: one of them is at
+  /// either end.
+  std::optional<std::pair<Zone, Zone>> customers;
 
   bool takes(const ListedConnection& connection) const;
   bool takes_all() const;
 };
 
-/// Reads a filter from `parameters`, by the names of its parts. Other parameters are left to the
-/// caller: `is_other` returns true for the names that the caller knows. Errors: usage (a parameter
-/// is unknown, or its value is wrong).
-Result<ConnectionFilter> parse_filter(Parameters parameters, bool (*is_other)(std::string_view));
+/// Reads a filter from `parameters`, by the names of its parts; `customers` are those that a part
+/// may name. Other parameters are left to the caller: `is_other` returns true for the names that
+/// the caller knows. Errors: usage (a parameter is unknown, or its value is wrong).
+Result<ConnectionFilter> parse_filter(Parameters parameters, const Customers& customers,
+                                      bool (*is_other)(std::string_view));
 
 /// Reads the key that the parameters `protocol`, `source`, `source_port`, `destination` and
 /// `destination_port` name; a missing port is 0. `customer` names the customer behind a

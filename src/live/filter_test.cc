@@ -35,10 +35,36 @@ ListedConnection connection(const char* from, std::uint16_t port, const char* ba
   return {.key = key(from, port), .translated = to, .state = ConnectionState::fin_wait_reply};
 }
 
+/// The customers 1, at a far end of his own, and 2 to 5, in a prefix.
+const Customers kCustomers(
+    {{.link = 0, .ends = {*parse_address<AddressV4>("172.18.0.9"), 32}, .key = 7, .name = "c17"},
+     {.link = 0, .ends = {*parse_address<AddressV4>("172.17.0.0"), 30}, .key = {}, .name = {}}});
+
+TEST(ConnectionFilter, CustomersWithEqualAddresses) {
+  ListedConnection from = connection("10.0.0.5", 1234, "198.51.100.1");
+  ListedConnection to = connection("198.51.100.1", 1234, "10.0.0.5");
+  std::get<KeyV4>(from.key).set_zone(3);
+  std::get<KeyV4>(to.translated).set_zone(1);
+  const auto takes = [&](const std::string& customer) {
+    const auto filter = parse_filter(Given{{"customer", customer}}, kCustomers, knows_none);
+    EXPECT_TRUE(filter.has_value()) << filter.error().message;
+    EXPECT_FALSE(filter->takes_all());
+    EXPECT_FALSE(filter->takes(connection("10.0.0.5", 1234, "198.51.100.1")));
+    return std::pair(filter->takes(from), filter->takes(to));
+  };
+  EXPECT_EQ(takes("c17"), std::pair(false, true));
+  EXPECT_EQ(takes("172.17.0.1"), std::pair(true, false));
+  EXPECT_EQ(takes("172.17.0.2"), std::pair(false, false));
+  EXPECT_EQ(takes("172.17.0.0/30"), std::pair(true, false));
+  const auto wrong = parse_filter(Given{{"customer", "c18"}}, kCustomers, knows_none);
+  ASSERT_FALSE(wrong.has_value());
+  EXPECT_NE(wrong.error().message.find("is no customer"), std::string::npos);
+}
+
 TEST(ConnectionFilter, AllPartsMustHold) {
   const ListedConnection one = connection("198.51.100.7", 1234, "10.0.0.1");
   const auto takes = [&one](const Given& given) {
-    const auto filter = parse_filter(given, knows_none);
+    const auto filter = parse_filter(given, kCustomers, knows_none);
     EXPECT_TRUE(filter.has_value()) << filter.error().message;
     return filter && filter->takes(one);
   };
@@ -64,7 +90,7 @@ TEST(ConnectionFilter, AllPartsMustHold) {
 
 TEST(ConnectionFilter, SaysWhatIsWrong) {
   const auto message = [](const std::string& name, const std::string& value) {
-    const auto filter = parse_filter(Given{{name, value}}, knows_none);
+    const auto filter = parse_filter(Given{{name, value}}, Customers{}, knows_none);
     return filter ? "" : filter.error().message;
   };
   for (const auto& [name, value, words] :
@@ -84,7 +110,7 @@ TEST(ConnectionFilter, SaysWhatIsWrong) {
     EXPECT_NE(message(name, value).find(words), std::string::npos)
         << name << " " << value << ": " << message(name, value);
   }
-  EXPECT_TRUE(parse_filter(Given{{"all", "true"}}, [](std::string_view name) {
+  EXPECT_TRUE(parse_filter(Given{{"all", "true"}}, Customers{}, [](std::string_view name) {
                 return name == "all";
               }).has_value());
 }
@@ -115,7 +141,7 @@ TEST(ConnectionFilter, Keys) {
 /// it left) or 0. `file` changes the lanes and the verdict of the parsed packet as a line does.
 std::size_t traced(test::Bytes packet, const Given& given,
                    const std::function<void(Burst&)>& file) {
-  const auto tracer = Tracer::create(*parse_filter(given, knows_none));
+  const auto tracer = Tracer::create(*parse_filter(given, kCustomers, knows_none));
   const auto burst = std::make_unique<Burst>();
   burst->size = 1;
   burst->data[0] = packet.data();

@@ -13,13 +13,14 @@ namespace millrace {
 namespace {
 
 /// True if a packet that comes from that side of its connection may match. Parts of the filter that
-/// the packet cannot show before it is served are ignored: the backend, and for a reply the
-/// destination and its port.
+/// the packet cannot show before it is served are ignored: the backend, the customer at the other
+/// end, and for a reply the destination and its port.
 template <class K>
 bool may_match(const ConnectionFilter& filter, Side side, const K& key) {
   ConnectionFilter known = filter;
   known.backend.reset();
   known.backend_port.reset();
+  known.customers.reset();
   if (side == Side::reply) {
     known.destination.reset();
     known.destination_port.reset();
@@ -35,10 +36,13 @@ bool matches_itself(const ConnectionFilter& filter, const K& key) {
   return !filter.backend && !filter.backend_port && filter.takes({.key = key, .translated = key});
 }
 
-/// Returns the key that the packet's bytes show now. The protocol and the zone stay as in `key`,
-/// and for protocols without ports both port fields.
+/// Returns the key that the packet's bytes show now. The protocol stays as in `key`, and for
+/// protocols without ports both port fields.
 template <class K>
-K key_now(const std::byte* packet, const Headers& headers, K key) {
+K key_now(const Burst& burst, unsigned i, K key) {
+  const std::byte* const packet = burst.data[i];
+  const Headers& headers = burst.headers[i];
+  key.set_zone(burst.customer_of(i));
   key.source = source_of<typename K::Address>(packet, headers);
   key.destination = destination_of<typename K::Address>(packet, headers);
   if (!has_ports(headers.protocol)) return key;
@@ -52,10 +56,11 @@ bool matches_itself(const ConnectionFilter& filter, const Burst& burst, unsigned
   const Headers& headers = burst.headers[i];
   K key{.protocol = headers.protocol};
   if (burst.verdict[i] == Verdict::no_service) {
-    key = key_now(burst.data[i], headers, key);
+    key = key_now(burst, i, key);
   } else {  // an ICMP message has no ports
     key.source = source_of<typename K::Address>(burst.data[i], headers);
     key.destination = destination_of<typename K::Address>(burst.data[i], headers);
+    key.set_zone(burst.customer_of(i));
   }
   return matches_itself(filter, key);
 }
@@ -106,7 +111,7 @@ std::uint64_t matches(const ConnectionFilter& filter, const Burst& burst, const 
     const unsigned i = lane.packet[n];
     const Side side = lane.side(n);
     const K& came = lane.key[n];
-    const K now = key_now(burst.data[i], burst.headers[i], came);
+    const K now = key_now(burst, i, came);
     // A packet belongs to no connection if it has no entry and no function has rewritten it, and if
     // it is a reply or no function has served it.
     const bool is_nobodys = lane.connection[n] == ConnId::none && now == came &&
@@ -118,7 +123,8 @@ std::uint64_t matches(const ConnectionFilter& filter, const Burst& burst, const 
     const unsigned i = quoted.packet[n];
     const K& came = quoted.key[n];
     const auto quote = read_quote<K>(burst.data[i], burst.headers[i]);
-    const K now = quote ? reversed(quote->key) : came;
+    K now = quote ? reversed(quote->key) : came;
+    now.set_zone(burst.customer_of(i));
     wanted |= std::uint64_t{matches(filter, quoted.side(n), came, now)} << i;
   }
   return wanted;
@@ -171,6 +177,7 @@ void Tracer::received(const Burst& burst) {
     if (packet == nullptr) continue;
     packet->link = burst.link[i];
     packet->sent = false;
+    packet->customer = burst.customer_of(i);
     keep(*packet, {burst.data[i], burst.length[i]}, burst.wire_length[i]);
     pending_.push_back({burst.handle[i], packet, is_sure});
   }
@@ -203,6 +210,7 @@ void Tracer::served(const Burst& burst, std::uint64_t forward, std::span<const O
     if (left == nullptr) continue;
     left->link = out[i].link;
     left->sent = true;
+    left->customer = burst.customer_of(i);
     left->verdict = burst.verdict[i];
     keep(*left, {out[i].data, out[i].length}, out[i].length);
     give(left);

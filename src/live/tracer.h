@@ -28,6 +28,7 @@ struct TracedPacket {
   unsigned link = 0;          ///< link on which the packet arrived or left
   bool sent = false;          ///< true: the packet as it left; false: as it arrived
   Verdict verdict = Verdict::tracked;
+  Zone customer = 0;  ///< behind a tunnel: whose packet it is; 0: nobody's
   std::uint32_t wire_length = 0;
   std::uint16_t length = 0;
   std::array<std::byte, kMost> bytes;

@@ -25,6 +25,7 @@ type Connection struct {
 	Service         string
 	Backend         string
 	Rule            string // of the firewall
+	Customer        string // behind a tunnel
 
 	ReplySource          netip.Addr
 	ReplySourcePort      uint16
@@ -91,6 +92,7 @@ func (c *Connection) read(parser *fastjson.Parser, text []byte) error {
 		Service:              r.text("service"),
 		Backend:              r.text("backend"),
 		Rule:                 r.text("rule"),
+		Customer:             r.text("customer"),
 		ReplySource:          r.address("reply_source"),
 		ReplySourcePort:      r.port("reply_source_port"),
 		ReplyDestination:     r.address("reply_destination"),

@@ -27,13 +27,14 @@ func (a *app) connections() *cobra.Command {
 		Short: "List the live connections, all or some of them",
 		Long: `Lists the live connections while millrace visits its tables: a connection that begins, ends
 or moves to another worker meanwhile may be missing, or be listed twice. PART is a part
-of the filter: protocol, source, ..., backend. A connection is listed if it matches all
+of the filter: protocol, source, ..., customer. A connection is listed if it matches all
 the given parts.
 
 Formats: table; json, with an object on each line; conntrack, the format in which
 "conntrack -L" lists the kernel's connections.`,
 		Example: `  millctl connections --source 198.51.100.0/24 --protocol tcp
   millctl connections --backend 10.0.0.1:8000 --format json | wc -l
+  millctl connections --customer 172.17.0.9 --protocol udp
   millctl connections --format conntrack | grep UNREPLIED`,
 		Args: cobra.NoArgs,
 	}
@@ -76,11 +77,15 @@ func listConntrack(out io.Writer, body io.Reader) error {
 
 func listTable(out io.Writer, body io.Reader) error {
 	t := newTable(out, "", "protocol", "source", "destination", "state", ">idle", ">expires in", ">worker", "backend")
-	hasRules := false
+	hasRules, hasCustomers := false, false
 	err := api.EachConnection(body, func(c *api.Connection) error {
 		if !hasRules && c.Rule != "" { // the firewall is in use, so the first connection has a rule, too
 			hasRules = true
 			t.columns("rule")
+		}
+		if !hasCustomers && c.Customer != "" {
+			hasCustomers = true
+			t.columns("customer")
 		}
 		expires := "never"
 		if c.ExpiresMs != nil {
@@ -91,6 +96,9 @@ func listTable(out io.Writer, body io.Reader) error {
 			expires, strconv.Itoa(c.Worker), orDash(&c.Backend)}
 		if hasRules {
 			cells = append(cells, orDash(&c.Rule))
+		}
+		if hasCustomers {
+			cells = append(cells, orDash(&c.Customer))
 		}
 		return t.row(cells...)
 	})

@@ -80,6 +80,22 @@ func TestConnections(t *testing.T) {
 	}
 }
 
+func TestConnectionsOfCustomers(t *testing.T) {
+	server := apitest.New(t)
+	const line = `{"protocol":"udp","source":"10.9.0.5","source_port":4000,"destination":"203.0.113.1","destination_port":53,` +
+		`"state":"udp","idle_ms":0,"expires_ms":1000,"worker":1`
+	server.On("GET /connections", apitest.Text(200, line+"}\n"+line+`,"customer":"c17"}`+"\n"+line+`,"customer":"172.17.0.9"}`+"\n"))
+	expect(t, run(t, server.Socket, "connections", "--customer", "172.16.0.0/12"), result{done,
+		`protocol  source         destination     state   idle  expires in  worker  backend  customer
+udp       10.9.0.5:4000  203.0.113.1:53  udp    0.0 s       1.0 s       1  -
+udp       10.9.0.5:4000  203.0.113.1:53  udp    0.0 s       1.0 s       1  -        c17
+udp       10.9.0.5:4000  203.0.113.1:53  udp    0.0 s       1.0 s       1  -        172.17.0.9
+`, ""})
+	if asked := server.Asked()[0].Query.Get("customer"); asked != "172.16.0.0/12" {
+		t.Errorf("asked for %q", asked)
+	}
+}
+
 func TestNoConnections(t *testing.T) {
 	server := apitest.New(t)
 	server.On("GET /connections", apitest.Text(200, ""))

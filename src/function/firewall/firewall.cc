@@ -152,6 +152,7 @@ FirewallEvent FirewallFor<K>::event_of(const Burst& burst, unsigned packet, cons
           .destination_port = leaves.destination_port,
           .message = read_message<K>(burst, packet),
           .length = burst.wire_length[packet],
+          .to_customer = leaves_to_customer(arrives, leaves) ? leaves.number_of_zone() : 0,
           .names = shared_.plan->log_names,
           .rule = by.rule,
           .action = by.action,
@@ -338,6 +339,7 @@ void FirewallFor<K>::guard(Burst& burst, unsigned packet) {
     key.source_port = detail::u16(data + headers.l4);
     key.destination_port = detail::u16(data + headers.l4 + 2);
   }
+  key.set_zone(burst.customer_of(packet));
   const FirewallPlan& plan = *shared_.plan;
   auto fields = plan.fields_of<K>(key, nullptr, burst.link[packet], message);
   // A packet to a group or a broadcast address goes no further than this host.

@@ -7,6 +7,7 @@
 #include <utility>
 #include <variant>
 
+#include "core/json.h"
 #include "core/protocol.h"
 #include "function/firewall/matching.h"
 
@@ -47,6 +48,12 @@ void append_members(std::string& text, const K& key, const FirewallEvent& of,
       append(FMT_COMPILE(R"(,"translated_destination_port":{})"), of.destination_port);
   }
   append(FMT_COMPILE(R"(,"length":{})"), of.length);
+  const auto append_customer = [&](std::string_view name, Zone customer) {
+    if (customer != 0)
+      append(FMT_COMPILE(R"(,"{}":{})"), name, Json(names.customers->name_of(customer)).dump());
+  };
+  append_customer("customer", key.number_of_zone());
+  append_customer("to_customer", of.to_customer);
 }
 
 }  // namespace

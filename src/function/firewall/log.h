@@ -13,6 +13,7 @@
 
 #include "core/address.h"
 #include "core/burst.h"
+#include "core/customers.h"
 #include "core/token_bucket.h"
 #include "core/verdict.h"
 #include "function/event_log.h"
@@ -28,6 +29,7 @@ struct FirewallEvent {
   std::uint16_t destination_port = 0;
   std::uint16_t message = 0;  ///< type and code of an ICMP query
   std::uint32_t length = 0;   ///< bytes on the wire
+  Zone to_customer = 0;       ///< behind a tunnel; the one it comes from is in the key
   std::uint32_t names = 0;    ///< `FirewallLog::rename` has returned this number
   RuleId rule = 0;
   Action action = Action::drop;
@@ -37,15 +39,16 @@ struct FirewallEvent {
   std::uint8_t link = kNoLink;
 };
 
-static_assert(sizeof(FirewallEvent) == 96);
+static_assert(sizeof(FirewallEvent) == 104);
 
 class FirewallLog {
  public:
-  /// The names behind the numbers in events, as JSON strings.
+  /// The names behind the numbers in events: JSON strings, but for customers.
   struct Names {
     std::vector<std::string> rules;  ///< indexed by `RuleId`
     std::vector<std::string> zones;  ///< from the zone `kHostZone` + 1 on
     std::vector<std::string> ports;  ///< indexed by link
+    std::shared_ptr<const Customers> customers;
   };
 
   explicit FirewallLog(unsigned workers)

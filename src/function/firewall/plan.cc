@@ -32,6 +32,7 @@ FirewallLog::Names names_in_log(const FirewallSettings& settings, const RuleIds&
     names.rules.push_back(in_json(ids.name_of(static_cast<RuleId>(id))));
   for (const std::string& zone : settings.zones) names.zones.push_back(in_json(zone));
   for (const std::string& port : settings.ports) names.ports.push_back(in_json(port));
+  names.customers = settings.customers;
   return names;
 }
 

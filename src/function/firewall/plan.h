@@ -50,6 +50,14 @@ constexpr Verdict verdict_of(Action action) {
 template <class A>
 using Rules = std::shared_ptr<const Classifier<A>>;
 
+/// True if a packet that arrives and leaves with these keys goes to a customer behind a tunnel. A
+/// packet that no function rewrites keeps the zone of its sender.
+template <class K>
+bool leaves_to_customer(const K& arrives, const K& leaves) {
+  return leaves.number_of_zone() != 0 && (leaves.number_of_zone() != arrives.number_of_zone() ||
+                                          leaves.destination != arrives.destination);
+}
+
 struct FirewallPlan {
   std::shared_ptr<const FirewallSettings> settings;
   Rules<AddressV4> v4;
@@ -81,7 +89,7 @@ struct FirewallPlan {
             .destination_port = has_port ? last.destination_port : message,
             .protocol = key.protocol,
             .from = first.number_of_zone() != 0 ? zones.at(link) : zones.from(first.source, link),
-            .to = last.number_of_zone() != 0
+            .to = leaves_to_customer(first, last)
                       ? zones.at(link_of(last.number_of_zone()))
                       : zones.to(traversal != nullptr ? traversal->sent_to : key.destination)};
   }
