@@ -99,6 +99,7 @@ Keys<RawNat> nat_keys() {
       {"block_size", of_pool(integer(&P::block_size, 64, 4096, "ports, a power of 2"))},
       {"blocks_per_customer", of_pool(integer(&P::blocks_per_customer, 1, 1024, "blocks"))},
       {"sessions_per_customer", of_pool(integer(&P::sessions_per_customer, 1, 65'535, "sessions"))},
+      {"deterministic", of_pool(boolean(&P::is_deterministic))},
   };
   const Keys<R> rule{
       {"source", texts(&R::source), true},
@@ -137,6 +138,7 @@ class Maker {
     for (const auto& port : around_.ports) settings_->ports.push_back(port.name);
     for (const RawNatRule& rule : raw_.rules) add_rule(rule);
     settings_->index();
+    check_places();
     for (const RawForward& forward : raw_.forwards) add_forward(forward);
     settings_->forwards = NatForwards(std::move(forwards_));
     for (const auto& own : around_.v4.own) {
@@ -298,6 +300,22 @@ class Maker {
       }
       if (prefix && std::ranges::find(rule.exempt, *prefix) == rule.exempt.end())
         rule.exempt.push_back(*prefix);
+    }
+  }
+
+  /// Notes a problem for each deterministic pool whose customers do not fit.
+  void check_places() {
+    for (std::size_t n = 0; n < raw_.pools.size(); ++n) {
+      const NatPool& pool = settings_->pools[n];
+      if (!pool.is_deterministic || pool.places.size() <= pool.ranges()) continue;
+      problems_.add(raw_.pools[n].line, "nat.pool.deterministic",
+                    "the rules of the pool " + in_quotes(pool.name) + " have " +
+                        std::to_string(pool.places.size()) + " customers, but its " +
+                        std::to_string(pool.addresses()) + " addresses have " +
+                        std::to_string(pool.ranges()) + " ranges of " +
+                        std::to_string(pool.block_size * pool.blocks_per_customer) +
+                        " ports: give more addresses, fewer blocks_per_customer, or customers to "
+                        "another pool");
     }
   }
 
