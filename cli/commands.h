@@ -12,6 +12,7 @@ void add_replay(CLI::App& app, Run& run);
 void add_run(CLI::App& app, Run& run);
 void add_generate(CLI::App& app, Run& run);
 void add_doctor(CLI::App& app, Run& run);
+void add_explain(CLI::App& app, Run& run);
 void add_schemes(CLI::App& app, Run& run);
 
 }  // namespace millrace::cli

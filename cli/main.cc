@@ -19,6 +19,7 @@ int main(int argc, char** argv) {
   add_run(app, chosen);
   add_generate(app, chosen);
   add_handed_over(app);
+  add_explain(app, chosen);
   add_schemes(app, chosen);
   add_doctor(app, chosen);
   add_completion(app, chosen,

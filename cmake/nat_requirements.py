@@ -70,7 +70,7 @@ REQUIREMENTS = [
         ("7.1", "errors refresh nothing", "a RST of the inside refreshes the connection that it closes, to 4 minutes"),
         ("10", "identifications of fragments (RFC 6864)", "no test: they stay as they are, so that two customers' datagrams to one host may have the same one, and the same source"),
     ]),
-    ("7422", "ports from the configuration alone", [("all", "a port names its customer without a log", "no test: there are no deterministic blocks yet")]),
+    ("7422", "ports from the configuration alone", [("all", "a port names its customer without a log", "`deterministic = true`; customers have nothing beyond their range")]),
     ("6302", "logs of servers", [("all", "logs have time and source port", "")]),
     ("5961", "blind attacks on TCP", [
         ("3.2", "a RST whose number is not the next closes nothing", ""),

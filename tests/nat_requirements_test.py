@@ -27,7 +27,7 @@ PROTOCOLS = {"tcp": TCP, "udp": UDP, "icmp": ICMP}
 class Nat:
     """A NAT that is replayed from the start for each packet: what it has chosen it chooses again."""
 
-    def __init__(self, case, pool="", more="", addresses='"198.51.100.0/30"'):
+    def __init__(self, case, pool="", more="", addresses='"198.51.100.0/30"', inside='"10.0.0.0/8"'):
         self.case, self.packets = case, []
         self.config = case.write("c.toml", f"""function = "nat"
 [table]
@@ -38,7 +38,7 @@ name = "homes"
 addresses = [{addresses}]
 {pool}
 [[nat.rule]]
-source = "10.0.0.0/8"
+source = [{inside}]
 pool = "homes"
 {more}""")
 
@@ -401,6 +401,54 @@ class Requirements(Case):
         public = self.open_udp(nat)
         self.assertIsNone(nat.one(1, syn(OTHER, public)))
         self.assertIsNone(nat.one(1, make.udp_lite(OTHER, public, b"data")))
+
+    # RFC 7422
+
+    def test_rfc7422_a_port_names_its_customer_without_a_log(self):
+        """Customers, addresses and blocks of the file are counted here by hand, and compared with what leaves and with what
+        `millrace explain` says."""
+        nat = self.nat('deterministic = true\nports = "2000-6999"\nblock_size = 128\nblocks_per_customer = 3',
+                       f'[nat.log]\nfile = "{self.path("nat.log")}"', addresses='"198.51.100.8/31", "203.0.113.5"',
+                       inside='"10.0.0.64/28", "10.1.0.1", "10.0.0.16/29"')
+        customers = [bytes((10, 0, 0, 64 + n)) for n in range(16)] + [bytes((10, 1, 0, 1))] + [bytes((10, 0, 0, 16 + n)) for n in range(8)]
+        addresses = [bytes((198, 51, 100, 8)), bytes((198, 51, 100, 9)), bytes((203, 0, 113, 5))]
+        each = (6999 - 2000 + 1) // 128 // 3  # customers of an address
+
+        def customer_of(end):
+            address, port = end
+            in_address = (port - 2000) // (3 * 128)
+            if address not in addresses or not 0 <= in_address < each:
+                return None
+            return dict(enumerate(customers)).get(addresses.index(address) * each + in_address)
+
+        self.assertLessEqual(len(customers), len(addresses) * each)
+        flows = [(customer, 1000 + n) for n in range(3 * 128 + 1) for customer in customers]
+        left = nat.send_all([(n / 1e5, make.udp(flow, DNS)) for n, flow in enumerate(flows)])
+        ends = [(flow[0], source(packet)) for flow, packet in zip(flows, left) if packet]
+        self.assertEqual(len(set(ends)), len(customers) * 3 * 128, "each has three blocks, and no more")
+        self.assertTrue(all(customer_of(end) == customer for customer, end in ends))
+        self.assertEqual(nat.dropped(), {"no_port": len(customers)})
+        with open(self.path("nat.log"), encoding="utf-8") as file:
+            lines = [json.loads(line) for line in file]
+        self.assertEqual([line["event"] for line in lines], ["list", "deterministic"])
+        self.assertEqual({name: lines[1][name] for name in lines[1] if name != "time"}, {
+            "event": "deterministic", "pool": "homes", "addresses": ["198.51.100.8/31", "203.0.113.5"], "first_port": 2000,
+            "last_port": 6999, "ports_per_customer": 384, "customers": [
+                {"first": "10.0.0.64", "last": "10.0.0.79", "count": 16}, {"first": "10.1.0.1", "last": "10.1.0.1", "count": 1},
+                {"first": "10.0.0.16", "last": "10.0.0.23", "count": 8}]})
+
+        def explained(one, other):
+            ends = [f"{'.'.join(map(str, address))}:{port}" for address, port in (one, other)]
+            return self.run_ok("explain", "--config", nat.config, "udp", *ends).stdout
+
+        for end in [(address, port) for address in addresses for port in (1999, *range(2000, 7000, 384), 6999, 7000)]:
+            customer = customer_of(end)
+            says = f"a public port of {'.'.join(map(str, customer))}," if customer else "a public port that nobody has"
+            self.assertIn(says, explained(DNS, end))
+        for n, customer in enumerate(customers):
+            first = 2000 + n % each * 384
+            address = ".".join(map(str, addresses[n // each]))
+            self.assertIn(f"of {address}, {first} to {first + 383}\n", explained((customer, 1), DNS))
 
     # RFC 5961
 

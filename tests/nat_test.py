@@ -290,7 +290,7 @@ class Nat(Asked):
         self.assertEqual((block["pool"], block["last_port"] - block["first_port"], block["mappings"], block["sessions"]),
                          ("homes", 63, 64, 64))
         self.assertTrue(is_public(block["address"]))
-        self.assertEqual(self.ask("GET /nat/customer", customer="198.51.100.7"), {"blocks": [], "forwards": []})
+        self.assertEqual(self.ask("GET /nat/customer", customer="198.51.100.7"), {"ranges": [], "blocks": [], "forwards": []})
         self.refused(400, ["is no customer"], "GET /nat/customer", customer="192.0.2.1")
         self.refused(400, ["customer is missing"], "GET /nat/customer")
         self.stop()

@@ -104,7 +104,10 @@ func (a *app) natCustomer() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if len(is.Blocks)+len(is.Forwards) == 0 {
+			for _, r := range is.Ranges {
+				a.say("the pool %s gives %s the ports %d-%d of %s", r.Pool, args[0], r.FirstPort, r.LastPort, r.Address)
+			}
+			if len(is.Ranges)+len(is.Blocks)+len(is.Forwards) == 0 {
 				a.say("%s has no public ports", args[0])
 				return nil
 			}

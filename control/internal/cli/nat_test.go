@@ -44,6 +44,9 @@ func TestNatCustomer(t *testing.T) {
 	if last := asked[len(asked)-1]; last.Raw != "customer=10.0.0.5" {
 		t.Errorf("asked for %s", last.Raw)
 	}
+	server.On("GET /nat/customer", apitest.Text(200, `{"ranges": [{"pool": "homes", "address": "198.51.100.1", "first_port": 1024,
+		"last_port": 3071}], "forwards": [], "blocks": []}`))
+	expect(t, run(t, server.Socket, "nat", "customer", "10.0.0.5"), result{done, "the pool homes gives 10.0.0.5 the ports 1024-3071 of 198.51.100.1\n", ""})
 	server.On("GET /nat/customer", apitest.Text(200, `{"forwards": [], "blocks": []}`))
 	expect(t, run(t, server.Socket, "nat", "customer", "10.0.0.5"), result{done, "10.0.0.5 has no public ports\n", ""})
 	server.On("GET /nat/customer", apitest.Text(200, `{"forwards": [{"public": "198.51.100.1:8443/tcp", "inside": "10.0.0.5:443"},

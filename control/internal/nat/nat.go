@@ -36,6 +36,13 @@ type Block struct {
 	Sessions      uint64 // of the customer, in all of his blocks of the pool
 }
 
+// Range is what a deterministic pool gives a customer.
+type Range struct {
+	Pool, Address string
+	FirstPort     uint16 `json:"first_port"`
+	LastPort      uint16 `json:"last_port"`
+}
+
 // Forward is a public end, "198.51.100.1:8443/tcp", or a whole address, "198.51.100.1", that is the inside end's for good.
 type Forward struct {
 	Public, Inside string
@@ -43,6 +50,7 @@ type Forward struct {
 
 // Customer is what a customer has.
 type Customer struct {
+	Ranges   []Range
 	Blocks   []Block
 	Forwards []Forward
 }

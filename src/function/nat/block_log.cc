@@ -238,6 +238,12 @@ void BlockLog::append_list(Target& target, LogRecord::Kind why) {
                               .time_ms = now,
                               .customer = is.customer});
   }
+  for (const NatPool& pool : settings->pools) {
+    if (pool.is_deterministic)
+      target.waiting.push_back({.kind = LogRecord::Kind::deterministic,
+                                .time_ms = now,
+                                .by_place = std::shared_ptr<const NatPool>(settings, &pool)});
+  }
   for (std::uint32_t block = 0; block < held_.size(); ++block) {
     if (held_[block] != 0)
       target.waiting.push_back(record_of(LogRecord::Kind::held, now, block, held_[block]));

@@ -61,7 +61,9 @@ class NatView final : public FunctionView {
       return out;
     }
     if (blocks_->has(of->destination) || forwards.has(of->destination)) {
-      const auto customer = blocks_->customer_at({of->destination, of->destination_port});
+      auto customer = blocks_->customer_at({of->destination, of->destination_port});
+      const auto by_place = settings_->customer_by_place(of->destination, of->destination_port);
+      if (!customer) customer = by_place;
       out.side = Side::originator;
       out.verdict = Verdict::no_mapping;
       out.why = customer ? fmt::format(
@@ -86,6 +88,11 @@ class NatView final : public FunctionView {
                                 with_port(from->address, from->out(of->source_port)))
                   : fmt::format("it has no session yet, and gets a public port of the pool \"{}\"",
                                 settings_->pools[rule->pool].name);
+    const auto range = settings_->pools[rule->pool].range_of(
+        NatSettings::customer_by(*rule, of->number_of_zone(), of->source));
+    if (from == nullptr && range)
+      out.why +=
+          fmt::format(": of {}, {} to {}", to_string(range->address), range->first, range->last);
     return out;
   }
 
@@ -300,7 +307,15 @@ CommandResult<Json> NatDeployment::customer(Parameters given) const {
       forwards.push_back(
           {{"public", one.public_text()}, {"inside", with_port(one.inside, one.inside_port)}});
   }
-  return Json{{"blocks", list}, {"forwards", forwards}};
+  Json ranges = Json::array();
+  for (const NatPool& pool : settings_->pools) {
+    if (const auto range = pool.range_of(*is))
+      ranges.push_back({{"pool", pool.name},
+                        {"address", to_string(range->address)},
+                        {"first_port", range->first},
+                        {"last_port", range->last}});
+  }
+  return Json{{"ranges", ranges}, {"blocks", list}, {"forwards", forwards}};
 }
 
 auto NatDeployment::command(std::string_view path, Parameters given, const OnEachWorker&)

@@ -41,6 +41,8 @@ std::string_view event_of(LogRecord::Kind kind) {
       return "released";
     case LogRecord::Kind::forward:
       return "forward";
+    case LogRecord::Kind::deterministic:
+      return "deterministic";
     default:
       return "held";
   }
@@ -158,6 +160,10 @@ class LogFile final : public LogTarget {
       return line;
     }
     line["event"] = event_of(record.kind);
+    if (record.by_place != nullptr) {
+      append(line, *record.by_place);
+      return line;
+    }
     line["customer"] = settings_->name_of(record.customer);
     line["address"] = to_string(record.address);
     line["first_port"] = record.first_port;
@@ -165,6 +171,19 @@ class LogFile final : public LogTarget {
     if (record.protocol != 0) line["protocol"] = protocol_name(record.protocol);
     if (record.pool != nullptr) line["pool"] = *record.pool;
     return line;
+  }
+
+  /// Appends what says which customer of a deterministic pool has a port (RFC 7422, section 3).
+  void append(Json& line, const NatPool& pool) const {
+    line["pool"] = pool.name;
+    for (const auto& prefix : pool.prefixes) line["addresses"].push_back(to_string(prefix));
+    line["first_port"] = pool.first_port;
+    line["last_port"] = pool.last_port;
+    line["ports_per_customer"] = pool.block_size * pool.blocks_per_customer;
+    for (const CustomerPlaces::Group& group : pool.places.groups())
+      line["customers"].push_back({{"first", settings_->name_of(group.first)},
+                                   {"last", settings_->name_of(group.last())},
+                                   {"count", group.count}});
   }
 
   std::string path_;

@@ -17,10 +17,11 @@ namespace millrace {
 /// A record of the log.
 struct LogRecord {
   enum class Kind : std::uint8_t {
-    allocated,  ///< the customer gets the block
-    released,   ///< the customer loses the block
-    held,       ///< the customer has the block
-    forward,    ///< the customer has a forward
+    allocated,      ///< the customer gets the block
+    released,       ///< the customer loses the block
+    held,           ///< the customer has the block
+    forward,        ///< the customer has a forward
+    deterministic,  ///< the pool gives its customers ports by their places
     // A list begins: of all blocks and forwards, customers have those, and only those, that the
     // next records name. Why it is written:
     start,      ///< millrace has started
@@ -39,6 +40,7 @@ struct LogRecord {
   std::uint32_t held = 0;                   ///< in the head of a list: records that follow
   std::uint64_t lost = 0;                   ///< there: records that are missing before it
   std::shared_ptr<const std::string> pool;  ///< the name; null: of a forward
+  std::shared_ptr<const NatPool> by_place;  ///< a deterministic pool
 
   static LogRecord of(Kind kind, std::uint64_t time_ms, const HeldBlock& block,
                       CustomerNumber customer) {

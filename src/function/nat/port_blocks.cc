@@ -90,7 +90,7 @@ std::uint32_t PortBlocks::claim(Pool& pool, std::uint32_t block, CustomerNumber 
   if ((word.fetch_or(bit, std::memory_order_acquire) & bit) != 0) return kNone;
   blocks_[block].pool = pool.id;
   blocks_[block].customer.store(customer, std::memory_order_release);
-  if (!events().note(true, block, customer, now)) {
+  if (is_logged(block) && !events().note(true, block, customer, now)) {
     make_free(block);
     return kNoRecord;
   }
@@ -117,6 +117,29 @@ std::uint32_t PortBlocks::claim_at(Pool& pool, std::uint32_t begin, CustomerNumb
     }
   }
   return kNone;
+}
+
+/// Gives the customer a free block that he may have. `first`: his first one; `kNone` if he is new.
+std::uint32_t PortBlocks::claim_for(Pool& pool, std::uint32_t first, CustomerNumber customer,
+                                    Tick now) {
+  if (!pool.is.is_deterministic)
+    return first == kNone ? claim_anywhere(pool, customer, now)
+                          : claim_at(pool, blocks_.extent_of(first).begin_of(first), customer, now);
+  const std::uint32_t begin = range_of(pool, customer);
+  if (begin == kNone) return kNone;
+  for (std::uint32_t n = 0; n < pool.is.blocks_per_customer; ++n) {
+    const std::uint32_t block = claim(pool, begin + n, customer, now);
+    if (block != kNone) return block;
+  }
+  return kNone;
+}
+
+std::uint32_t PortBlocks::range_of(const Pool& pool, CustomerNumber customer) const {
+  const auto place = pool.is.places.place_of(customer);
+  if (!place) return kNone;
+  const std::uint32_t each = pool.is.ranges_per_address();
+  return pool.addresses[*place / each] +
+         static_cast<std::uint32_t>(*place % each) * pool.is.blocks_per_customer;
 }
 
 /// Gives a new customer a free block of an address that a hash chooses, or of one behind it.
@@ -196,7 +219,7 @@ void PortBlocks::reclaim(Pool& pool, std::uint32_t block, Tick now) {
     // Sessions there may be under way that began by an earlier pool.
     if (is_elsewhere(block, true)) return;
   } else {
-    if (!events().note(false, block, customer, now)) return;
+    if (is_logged(block) && !events().note(false, block, customer, now)) return;
     remove(bucket, block);
     give_back_tables(block);
     pool.counts->held.fetch_sub(1, std::memory_order_relaxed);
@@ -214,7 +237,10 @@ bool PortBlocks::reclaim_near(Pool& pool, CustomerNumber customer, Tick now) {
   if (before == now.ms + 1 || !counts.swept_at.compare_exchange_strong(before, now.ms + 1))
     return false;
   std::uint32_t first = kNone;
-  {
+  if (pool.is.is_deterministic) {
+    first = range_of(pool, customer);
+    if (first == kNone) return false;
+  } else {
     Bucket& bucket = bucket_of(customer);
     const Guard guard(bucket);
     first = first_of(bucket, customer, pool.id);

@@ -208,8 +208,8 @@ class PortBlocks {
   /// Returns the pool and the ports of a block, also of one that a pool had earlier; none if there
   /// is no such block.
   std::optional<HeldBlock> block(std::uint32_t number) const;
-  /// Returns the number of the block's customer; 0 if nobody has it. All its earlier records are
-  /// in `events`.
+  /// Returns the number of the block's customer; 0 if nobody has it, or it is never logged. All its
+  /// earlier records are in `events`.
   std::uint32_t customer_of(std::uint32_t block) const;
   /// @}
 
@@ -298,10 +298,23 @@ class PortBlocks {
 
   std::uint64_t count_mappings(std::uint32_t block) const;
 
+  /// Returns the first of the blocks that a deterministic pool gives the customer; `kNone` if it
+  /// gives him none.
+  std::uint32_t range_of(const Pool& pool, CustomerNumber customer) const;
+  bool may_have(const Pool& pool, std::uint32_t block, CustomerNumber customer) const {
+    return !pool.is.is_deterministic ||
+           block - range_of(pool, customer) < pool.is.blocks_per_customer;
+  }
+  /// True if the log has records of the block: those of deterministic pools say nothing new.
+  bool is_logged(std::uint32_t block) const {
+    return !blocks_.extent_of(block).is.is_deterministic;
+  }
+
   Bucket& bucket_of(CustomerNumber customer) const { return blocks_.bucket_of(customer); }
   std::uint32_t first_of(const Bucket& bucket, CustomerNumber customer, std::uint16_t pool) const;
   std::uint32_t claim(Pool& pool, std::uint32_t block, CustomerNumber customer, Tick now);
   std::uint32_t claim_at(Pool& pool, std::uint32_t begin, CustomerNumber customer, Tick now);
+  std::uint32_t claim_for(Pool& pool, std::uint32_t first, CustomerNumber customer, Tick now);
   std::uint32_t claim_anywhere(Pool& pool, CustomerNumber customer, Tick now);
   void append(Bucket& bucket, std::uint32_t& first, std::uint32_t block);
   void remove(Bucket& bucket, std::uint32_t block);
@@ -317,6 +330,7 @@ class PortBlocks {
   void rest_others(std::uint32_t lost, Tick now) const;
   bool is_elsewhere(std::uint32_t block, bool by_customer) const;
   bool is_there(std::uint32_t block) const;
+  bool may_have_now(std::uint32_t block) const;
 
   std::expected<Taken, Verdict> take_now(Pool& pool, const Wanted& wanted, bool& lacks_block);
   /// The mapping that a session needs.

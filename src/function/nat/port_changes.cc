@@ -20,7 +20,8 @@ constexpr std::uint32_t kRests = 2;
 bool has_same_blocks(const NatPool& a, const NatPool& b) {
   return a.name == b.name && a.first_port == b.first_port && a.block_size == b.block_size &&
          a.blocks_per_address() == b.blocks_per_address() && a.mapping == b.mapping &&
-         a.has_peers() == b.has_peers() && a.shares_ports() == b.shares_ports();
+         a.has_peers() == b.has_peers() && a.shares_ports() == b.shares_ports() &&
+         a.is_deterministic == b.is_deterministic;
 }
 
 }  // namespace
@@ -164,6 +165,13 @@ std::uint16_t PortBlocks::free_id(const PortBlocks* before) const {
   return id;
 }
 
+/// True if its present customer may have the block by the pool that has its address.
+bool PortBlocks::may_have_now(std::uint32_t block) const {
+  const auto place = place_of(blocks_.extent_of(block).address_of(block));
+  return place && may_have(pools_[place->pool], block,
+                           blocks_[block].customer.load(std::memory_order_acquire));
+}
+
 /// True if a pool has the address with this block, and the block.
 bool PortBlocks::is_there(std::uint32_t block) const {
   const BlockExtent& extent = blocks_.extent_of(block);
@@ -207,8 +215,10 @@ void PortBlocks::replace(const PortBlocks& before, Tick now) {
   });
   for (const Pool& pool : before.pools_) {
     for (const std::uint32_t begin : pool.addresses) {
-      if (is_there(begin)) continue;
-      for (std::uint32_t n = 0; n < pool.per_address; ++n) lose(pool, begin + n, now);
+      if (is_there(begin) && !pool.is.is_deterministic) continue;
+      for (std::uint32_t block = begin; block < begin + pool.per_address; ++block) {
+        if (!is_there(block) || !may_have_now(block)) lose(pool, block, now);
+      }
     }
   }
   for_each_held_back([&](std::uint32_t block, Block& is) {
@@ -256,7 +266,7 @@ void PortBlocks::drop(Bucket& bucket, std::uint32_t block, Tick now) {
   Block& is = blocks_[block];
   remove(bucket, block);
   give_back_tables(block);
-  events().note_loss(block, is.customer.load(std::memory_order_relaxed), now);
+  if (is_logged(block)) events().note_loss(block, is.customer.load(std::memory_order_relaxed), now);
   if (elapsed_ms(is.idle_since, now) < kRestMs) {
     is.customer.store(kNobody, std::memory_order_release);
   } else {

@@ -140,7 +140,7 @@ auto PortBlocks::take_now(Pool& pool, const Wanted& wanted, bool& lacks_block)
     return std::unexpected(Verdict::customer_limit);
   std::optional<PortRef> ref;
   if (first == kNone) {
-    const std::uint32_t block = claim_anywhere(pool, customer, wanted.now);
+    const std::uint32_t block = claim_for(pool, first, customer, wanted.now);
     if (block == kNoRecord) return std::unexpected(Verdict::no_record);
     lacks_block = block == kNone;
     if (lacks_block) return std::unexpected(Verdict::no_port);
@@ -159,8 +159,7 @@ auto PortBlocks::take_now(Pool& pool, const Wanted& wanted, bool& lacks_block)
   for (std::uint32_t block = first; !ref && block != kNone; block = blocks_[block].next, ++held)
     if (wanted.attempt == 0) ref = take_in(pool, block, wanted, sought);
   if (!ref && wanted.attempt == 0 && held < pool.is.blocks_per_customer) {
-    const std::uint32_t begin = blocks_.extent_of(first).begin_of(first);
-    const std::uint32_t block = claim_at(pool, begin, customer, wanted.now);
+    const std::uint32_t block = claim_for(pool, first, customer, wanted.now);
     if (block == kNoRecord) return std::unexpected(Verdict::no_record);
     lacks_block = block == kNone;
     if (!lacks_block) {
@@ -201,20 +200,26 @@ auto PortBlocks::take_again(const Wanted& wanted, const EndpointV4& outside, con
   Pool& pool = pools_[place->pool];
   const CustomerNumber customer = wanted.customer;
   const unsigned space = space_of(wanted.protocol);
+  if (pool.is.is_deterministic) {
+    const std::uint32_t own = range_of(pool, customer);
+    if (own == kNone || blocks_.extent_of(own).begin_of(own) != place->begin) return refused;
+  }
   Bucket& bucket = bucket_of(customer);
   const Guard guard(bucket);
   std::uint32_t first = first_of(bucket, customer, pool.id);
   if (first != kNone && blocks_[first].sessions == UINT16_MAX) return refused;
   if (space == kNoSpace) {
     if (first == kNone) {
-      const std::uint32_t block = claim_at(pool, place->begin, customer, wanted.now);
+      const std::uint32_t block = pool.is.is_deterministic
+                                      ? claim_for(pool, first, customer, wanted.now)
+                                      : claim_at(pool, place->begin, customer, wanted.now);
       if (block >= kNoRecord) return refused;
       append(bucket, first, block);
     }
     return count(pool, first, {first, PortRef::kNoPort}, wanted);
   }
   const std::uint32_t block = block_at(*place, outside.port);
-  if (block == kNone) return refused;
+  if (block == kNone || !may_have(pool, block, customer)) return refused;
   if (blocks_[block].customer.load(std::memory_order_relaxed) != customer) {
     if (claim(pool, block, customer, wanted.now) >= kNoRecord) return refused;
     append(bucket, first, block);

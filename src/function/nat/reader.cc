@@ -101,6 +101,7 @@ Keys<RawNat> nat_keys() {
       {"block_size", of_pool(integer(&P::block_size, 64, 4096, "ports, a power of 2"))},
       {"blocks_per_customer", of_pool(integer(&P::blocks_per_customer, 1, 1024, "blocks"))},
       {"sessions_per_customer", of_pool(integer(&P::sessions_per_customer, 1, 65'535, "sessions"))},
+      {"deterministic", of_pool(boolean(&P::is_deterministic))},
   };
   const Keys<R> rule{
       {"source", texts(&R::source), true},
@@ -141,6 +142,7 @@ class Maker {
     for (const auto& port : around_.ports) settings_->ports.push_back(port.name);
     for (const RawNatRule& rule : raw_.rules) add_rule(rule);
     settings_->index();
+    check_places();
     for (const RawForward& forward : raw_.forwards) add_forward(forward);
     settings_->forwards = NatForwards(std::move(forwards_));
     for (const auto& own : around_.v4.own) {
@@ -313,9 +315,27 @@ class Maker {
     };
     if (rule.customer_bits != 32) problem("customer_prefix is given, too: leave one of them out");
     if (!rule.customers.empty()) problem("is for customers without tunnels: leave it out");
+    if (rule.pool < settings_->pools.size() && settings_->pools[rule.pool].is_deterministic)
+      problem("cannot have a deterministic pool: give another pool");
     if (rule.pool >= SourceGroup::kMostPools)
       problem("needs one of the first " + std::to_string(SourceGroup::kMostPools) +
               " pools: move this pool to the front");
+  }
+
+  /// Notes a problem for each deterministic pool whose customers do not fit.
+  void check_places() {
+    for (std::size_t n = 0; n < raw_.pools.size(); ++n) {
+      const NatPool& pool = settings_->pools[n];
+      if (!pool.is_deterministic || pool.places.size() <= pool.ranges()) continue;
+      problems_.add(raw_.pools[n].line, "nat.pool.deterministic",
+                    "the rules of the pool " + in_quotes(pool.name) + " have " +
+                        std::to_string(pool.places.size()) + " customers, but its " +
+                        std::to_string(pool.addresses()) + " addresses have " +
+                        std::to_string(pool.ranges()) + " ranges of " +
+                        std::to_string(pool.block_size * pool.blocks_per_customer) +
+                        " ports: give more addresses, fewer blocks_per_customer, or customers to "
+                        "another pool");
+    }
   }
 
   /// Reads which customers a rule is for.

@@ -23,7 +23,66 @@ std::string_view to_string(Dependence dependence) {
   return "";
 }
 
+std::uint32_t NatPool::addresses() const {
+  std::uint32_t all = 0;
+  for (const Prefix<AddressV4>& prefix : prefixes) all += addresses_in(prefix);
+  return all;
+}
+
+AddressV4 NatPool::address_at(std::uint32_t n) const {
+  for (const Prefix<AddressV4>& prefix : prefixes) {
+    if (n < addresses_in(prefix)) return address_in(prefix, n);
+    n -= addresses_in(prefix);
+  }
+  return {};
+}
+
+std::optional<PortRange> NatPool::range_of(CustomerNumber customer) const {
+  const auto place = places.place_of(customer);
+  if (!place || *place >= ranges()) return std::nullopt;
+  const std::uint32_t ports = block_size * blocks_per_customer;
+  const auto first = static_cast<std::uint16_t>(first_port + *place % ranges_per_address() * ports);
+  return PortRange{address_at(static_cast<std::uint32_t>(*place / ranges_per_address())), first,
+                   static_cast<std::uint16_t>(first + ports - 1)};
+}
+
+std::optional<CustomerNumber> NatPool::customer_of(const AddressV4& address,
+                                                   std::uint16_t port) const {
+  const std::uint32_t in_address = (port - first_port) / (block_size * blocks_per_customer);
+  if (port < first_port || in_address >= ranges_per_address()) return std::nullopt;
+  std::uint32_t before = 0;
+  for (const Prefix<AddressV4>& prefix : prefixes) {
+    if (prefix.contains(address))
+      return places.at(std::uint64_t{before + number_of(address) - number_of(prefix.address)} *
+                           ranges_per_address() +
+                       in_address);
+    before += addresses_in(prefix);
+  }
+  return std::nullopt;
+}
+
+/// Gives the customers of deterministic pools their places, in the order of the file.
+void NatSettings::give_places() {
+  for (const NatRule& rule : rules) {
+    if (rule.pool >= pools.size() || !pools[rule.pool].is_deterministic) continue;
+    CustomerPlaces& places = pools[rule.pool].places;
+    for (const auto& [first, behind] : rule.customers) {
+      for (std::size_t n = 0; n < customers->groups().size(); ++n) {
+        const Zone from = std::max(first, customers->first_of(n));
+        const Zone to = std::min(behind, customers->first_of(n) + customers->groups()[n].size());
+        if (from < to) places.add(from, to - from, 1);
+      }
+    }
+    if (!rule.customers.empty()) continue;
+    for (const Prefix<AddressV4>& source : rule.sources)
+      places.add(number_of(prefix_of(source.address, rule.customer_bits)),
+                 std::uint64_t{1} << (std::max(source.bits, rule.customer_bits) - source.bits),
+                 std::uint64_t{1} << (32 - rule.customer_bits));
+  }
+}
+
 void NatSettings::index() {
+  give_places();
   std::set<Zone> from{0, 1};  // numbers of customers at which other rules begin to hold
   for (NatRule& rule : rules) {
     rule.destination_table = PrefixTable<AddressV4>(rule.destinations);
@@ -85,6 +144,14 @@ CustomerNumber NatSettings::customer_by(const NatRule& rule, Zone zone, const Ad
   const std::uint32_t hash = number_of(inside) * 0x9e3779b1U;
   const std::uint64_t group = std::uint64_t{hash} * rule.source_groups >> 32;
   return SourceGroup{rule.pool, static_cast<std::uint32_t>(group)}.number();
+}
+
+std::optional<CustomerNumber> NatSettings::customer_by_place(const AddressV4& address,
+                                                             std::uint16_t port) const {
+  const auto at =
+      std::ranges::find_if(pools, [&](const NatPool& pool) { return pool.has(address); });
+  if (at == pools.end() || !at->is_deterministic) return std::nullopt;
+  return at->customer_of(address, port);
 }
 
 std::optional<CustomerNumber> NatSettings::customer_named(const std::string& name) const {

@@ -17,6 +17,7 @@
 #include "core/prefix.h"
 #include "core/prefix_table.h"
 #include "function/nat/customer_number.h"
+#include "function/nat/customer_places.h"
 #include "function/nat/forwards.h"
 #include "function/settings.h"
 
@@ -32,6 +33,13 @@ enum class Dependence : std::uint8_t {
 };
 std::string_view to_string(Dependence dependence);
 
+/// Ports of a public address.
+struct PortRange {
+  AddressV4 address;
+  std::uint16_t first = 0;
+  std::uint16_t last = 0;
+};
+
 /// Public addresses, and how their ports are given to customers.
 struct NatPool {
   std::string name;
@@ -45,11 +53,26 @@ struct NatPool {
   std::uint32_t block_size = 512;  ///< ports of a block: a power of 2, 64 to 4096
   std::uint32_t blocks_per_customer = 4;
   std::uint32_t sessions_per_customer = 16'000;  ///< 65,535 at most
+  /// True: each customer has the ports that his place says (RFC 7422), `blocks_per_customer` blocks
+  /// behind one another. The places fill the addresses in their order.
+  bool is_deterministic = false;
+  CustomerPlaces places;  ///< the customers, if it is deterministic: no more than it has ranges
 
   bool has(const AddressV4& address) const {
     return std::ranges::any_of(prefixes,
                                [&address](const auto& prefix) { return prefix.contains(address); });
   }
+  std::uint32_t addresses() const;
+  AddressV4 address_at(std::uint32_t n) const;
+  std::uint32_t ranges_per_address() const { return blocks_per_address() / blocks_per_customer; }
+  std::uint64_t ranges() const { return std::uint64_t{addresses()} * ranges_per_address(); }
+  /// @name Of a deterministic pool
+  /// @{
+  /// Returns the customer's ports; none if the pool is for others.
+  std::optional<PortRange> range_of(CustomerNumber customer) const;
+  /// Returns the customer whose port it is; none if it is nobody's.
+  std::optional<CustomerNumber> customer_of(const AddressV4& address, std::uint16_t port) const;
+  /// @}
   std::uint32_t blocks_per_address() const { return (last_port - first_port + 1U) / block_size; }
   /// True if several sessions may share a public port: no mapping outlives its session, and none
   /// is asked for by packets from outside.
@@ -154,6 +177,9 @@ struct NatSettings final : FunctionSettings {
   std::string name_of(CustomerNumber customer) const;
   /// Returns his address, or the far end of his tunnel.
   AddressV4 address_of(CustomerNumber customer) const;
+  /// Returns the customer that has that public port by his place in a deterministic pool.
+  std::optional<CustomerNumber> customer_by_place(const AddressV4& address,
+                                                  std::uint16_t port) const;
   /// Returns the customer with that name, or with that inside address; none if there is none.
   std::optional<CustomerNumber> customer_named(const std::string& name) const;
   /// Returns the rule by which a packet is translated; null: it is not.
@@ -172,6 +198,7 @@ struct NatSettings final : FunctionSettings {
     std::vector<std::uint16_t> rule_at;  // by place in `sources`; or `kNoRule`
   };
   View view_for(Zone customer) const;
+  void give_places();
 
   Intervals<Zone> view_of_;  // place in `views_`, by a customer's number
   std::vector<View> views_;
