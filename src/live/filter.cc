@@ -155,7 +155,8 @@ static Result<Zone> customer_in(Parameters parameters, const Customers& customer
   if (named && named->second == named->first + 1) return named->first;
   return wrong_parameter(
       "customer", *name,
-      "is no customer: give the name or the tunnel of one in [[port]].customers");
+      "is no customer: give the name, the tunnel or the VLAN (access.100) of one in "
+      "[[port]].customers");
 }
 
 Result<AnyKey> parse_key(Parameters parameters, const Customers& customers) {

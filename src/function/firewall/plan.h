@@ -85,10 +85,10 @@ struct FirewallPlan {
                       ? zones.at(link_of(last.number_of_zone()))
                       : zones.to(traversal != nullptr ? traversal->sent_to : key.destination)};
   }
-  /// Returns the port of a customer's tunnel.
+  /// Returns the port of a customer.
   unsigned link_of(Zone customer) const {
-    const auto tunnel = settings->customers->tunnel_of(customer);
-    return tunnel ? tunnel->link : kNoLink;
+    const auto access = settings->customers->access_of(customer);
+    return access ? access->link : kNoLink;
   }
   /// Returns the ruling on a packet.
   template <class A>

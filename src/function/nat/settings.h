@@ -134,7 +134,7 @@ struct NatSettings final : FunctionSettings {
   static CustomerNumber customer_by(const NatRule& rule, Zone zone, const AddressV4& inside);
   /// Returns the customer's name: his address, or that of `Customers`.
   std::string name_of(CustomerNumber customer) const;
-  /// Returns his address, or the far end of his tunnel.
+  /// Returns his address, or the far end of his tunnel; 0.0.0.0 if he has a VLAN.
   AddressV4 address_of(CustomerNumber customer) const;
   /// Returns the customer with that name, or with that inside address; none if there is none.
   std::optional<CustomerNumber> customer_named(const std::string& name) const;
