@@ -295,6 +295,17 @@ action = "accept"
 protocol = "tcp"
 destination_ports = ["80"]
 [[firewall.rule]]
+name = "not the lan"
+from = "lan"
+to = "host"
+action = "drop"
+[[firewall.rule]]
+name = "pings"
+from = "homes"
+to = "host"
+action = "accept"
+protocol = "icmp"
+[[firewall.rule]]
 name = "lan"
 from = "lan"
 action = "accept"
@@ -320,6 +331,7 @@ customer = "{self.names[1]}"
             client.connect(("10.0.0.200", 8080))
             rules = {rule["rule"]: rule["connections"] for rule in self.ask("GET /firewall/rules")}
             self.assertEqual((rules["out"], rules["in"], rules["lan"], rules["to the lan"]), (3, 1, 0, 0))
+            self.assertEqual(self.ping_from(0, self.near), 3)
             before = self.dropped().get("denied", 0)
             self.at_home(0, socket.SOCK_DGRAM).sendto(b"x", (SERVER, 5354))
             self.wait_until(lambda: self.dropped().get("denied", 0) == before + 1)

@@ -74,6 +74,11 @@ struct FirewallPlan {
     const K& first = traversal != nullptr ? traversal->arrives : key;
     const K& last = traversal != nullptr ? traversal->leaves : key;
     const auto& zones = settings->zone_tables->template family<typename K::Address>();
+    const Zone customer = last.number_of_zone();
+    const auto to_customer_or_host = [&] {
+      return last == first ? zones.to(last.destination, link_of(customer))
+                           : zones.at(link_of(customer));
+    };
     const bool has_port = has_ports(key.protocol);
     return {.source = first.source,
             .destination = last.destination,
@@ -81,8 +86,8 @@ struct FirewallPlan {
             .destination_port = has_port ? last.destination_port : message,
             .protocol = key.protocol,
             .from = first.number_of_zone() != 0 ? zones.at(link) : zones.from(first.source, link),
-            .to = last.number_of_zone() != 0
-                      ? zones.at(link_of(last.number_of_zone()))
+            .to = customer != 0
+                      ? to_customer_or_host()
                       : zones.to(traversal != nullptr ? traversal->sent_to : key.destination)};
   }
   /// Returns the port of a customer.

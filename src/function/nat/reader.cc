@@ -144,6 +144,7 @@ class Maker {
       if (pool_with(own.address) != nullptr || settings_->forwards.has(own.address))
         settings_->own.push_back(own.address);
     }
+    settings_->hosts_of_customers = around_.v4.of_customers.own;
     std::ranges::sort(settings_->hosts);
     std::ranges::sort(settings_->own);
     if (raw_.log.line != 0) read_log(raw_.log);

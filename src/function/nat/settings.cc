@@ -62,6 +62,15 @@ auto NatSettings::view_for(Zone customer) const -> View {
   return view;
 }
 
+bool NatSettings::is_hosts(Zone customer, const AddressV4& address) const {
+  if (std::ranges::binary_search(hosts, address)) return true;
+  const auto access = customers->access_of(customer);
+  const auto is_it = [&](const auto& one) {
+    return one.link == access->link && one.address == address;
+  };
+  return access && std::ranges::any_of(hosts_of_customers, is_it);
+}
+
 std::string NatSettings::name_of(CustomerNumber customer) const {
   const Zone zone = zone_of(customer);
   return zone != 0 ? customers->name_of(zone) : to_string(address_with(customer));
