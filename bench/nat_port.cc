@@ -312,7 +312,7 @@ bool NatPort::is_sent_right(const Burst& burst, unsigned i) {
   if (is_to_customer != is_customers(planned.leaves.destination) && act_.begins.empty())
     return false;
   if (!is_to_customer) return (burst.from_customer >> i & 1) == 0;
-  const auto tunnel = tunnels_->tunnel_of(burst.customer[i]);
+  const auto tunnel = tunnels_->access_of(burst.customer[i]);
   if (!tunnel || tunnel->end != far_end(planned.leaves.destination)) return false;
   Outgoing frame{.data = burst.data[i], .length = burst.length[i]};
   tunnels_->wrap(frame, *tunnel);

@@ -268,7 +268,7 @@ Result<void> LiveRun::open_devices() {
       config_, {.owners = owners_, .eal_options = options_.eal_options, .stop = &interrupted});
   if (!opened) return std::unexpected(opened.error());
   live_ = std::move(*opened);
-  if (take_over_ != nullptr) take_over_->inherit_neighbours(*live_);
+  if (take_over_ != nullptr) take_over_->inherit_neighbours(*live_, *config_.live.customers);
   return {};
 }
 

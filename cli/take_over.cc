@@ -202,12 +202,14 @@ void TakeOver::inherit_settings(Live& live) {
   live.devices().restore(std::exchange(offer_.to_restore, {}));
 }
 
-void TakeOver::inherit_neighbours(Live& live) const {
+void TakeOver::inherit_neighbours(Live& live, const Customers& customers) const {
   const Devices& devices = live.devices();
   for (unsigned link = 0; link < devices.links(); ++link) {
     const std::string name = to_string(devices.name(link));
     for (const auto& [device, vlan, address, mac] : offer_.neighbours) {
-      if (device == name && vlan == devices.vlan(link)) live.know({link, address, mac});
+      const Zone customer = customers.find(link, vlan);
+      const bool is_on = customers.has_vlans(link) ? customer != 0 : vlan == devices.vlan(link);
+      if (device == name && is_on) live.know({link, address, mac, customer});
     }
   }
 }

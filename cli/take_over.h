@@ -48,8 +48,8 @@ class TakeOver {
   /// also if the old process cannot be seen from here, because it is in another PID namespace.
   bool is_gone(std::chrono::milliseconds within) const;
 
-  /// Passes the neighbours that the old process knew to `live`.
-  void inherit_neighbours(Live& live) const;
+  /// Passes the neighbours that the old process knew to `live`, whose customers are `customers`.
+  void inherit_neighbours(Live& live, const Customers& customers) const;
   /// Passes the settings of interfaces that the old process would have restored to `live`, which
   /// restores them at its end. To be called once the old process has ended.
   void inherit_settings(Live& live);

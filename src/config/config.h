@@ -59,8 +59,10 @@ struct Config {
   /// A port; for `millrace run` only.
   struct Port {
     std::string name;
-    DeviceName device;      ///< several ports may have the same, each with another `vlan`
-    unsigned vlan = 0;      ///< 0: the port's frames have no tag
+    DeviceName device;  ///< several ports may have the same, each with another `vlan`
+    unsigned vlan = 0;  ///< 0: the port's frames have no tag
+    /// The port has customers in VLANs: all others of the device.
+    bool has_customer_vlans = false;
     unsigned mtu = 0;       ///< 0: the device's own MTU
     std::uint16_t mss = 0;  ///< `HostLink::mss`
     std::string kernel;     ///< name of the port's kernel interface; empty: none

@@ -33,6 +33,7 @@ void append_tunnels(const Config& config, std::vector<std::string>& all) {
   for (const auto& route : config.live.v4.routes)
     routes.emplace_back(Prefix<AddressV4>{route.prefix, route.bits}, route.link);
   for (const CustomerGroup& group : config.live.customers->groups()) {
+    if (!group.vlans.is_empty()) continue;
     const Prefix<AddressV4>* longest = nullptr;
     unsigned link = 0;
     for (const auto& [prefix, by] : routes) {

@@ -66,6 +66,7 @@ class LiveReader {
     Config::Port port{.name = raw.name.value,
                       .device = {},
                       .vlan = raw.vlan,
+                      .has_customer_vlans = raw.tunnels.are_vlans(),
                       .mtu = raw.mtu,
                       .mss = raw.mss,
                       .reverse_path = raw.reverse_path};
@@ -83,8 +84,10 @@ class LiveReader {
       }
       if (!port.device.target.empty()) use_device(raw, port);
     }
-    if (raw.kernel.given && is_known) add_kernel(raw, port);
+    if (port.has_customer_vlans) check_customers_port(raw);
+    if (raw.kernel.given && is_known && !port.has_customer_vlans) add_kernel(raw, port);
     if (raw.name.given) once(raw.name, names_, "port.name", "give each port its own");
+    is_customers_ = port.has_customer_vlans;
     for (const auto& address : raw.addresses) add_address(address, number);
     for (const auto& neighbour : raw.neighbours) add_neighbour(neighbour, number);
     live_.ports.push_back(std::move(port));
@@ -108,8 +111,10 @@ class LiveReader {
   /// The use of a device, or of an interface's name.
   struct Use {
     std::uint32_t line = 0;
-    DeviceName device;                        ///< without a target: a port's `kernel` is so called
-    std::map<unsigned, std::uint32_t> vlans;  ///< lines of the device's ports by VLAN; 0: no tag
+    DeviceName device;  ///< without a target: a port's `kernel` is so called
+    /// VLANs of the device's ports, with their lines; from 0 to 0: a port without a tag.
+    std::vector<std::pair<VlanRange, std::uint32_t>> vlans;
+    std::uint32_t customers_line = 0;  ///< line of the customers in its VLANs; 0: there are none
   };
 
   void once(const Located<std::string>& text, Lines& lines, std::string_view key,
@@ -127,8 +132,8 @@ class LiveReader {
     // An interface of the kernel may have one driver, with the same arguments for all its ports.
     const bool by_target = is_of_kernel(port.device.kind);
     const std::string name = by_target ? port.device.target : to_string(port.device);
-    auto& [line, device, vlans] =
-        uses_.try_emplace(name, raw.device.line, port.device).first->second;
+    auto& [line, device, vlans, customers_line] =
+        uses_.try_emplace(name, Use{raw.device.line, port.device, {}}).first->second;
     const auto on_line = [](std::uint32_t at) { return ", on line " + std::to_string(at) + ": "; };
     if (device.target.empty())
       return problems_.add(
@@ -140,17 +145,62 @@ class LiveReader {
                                in_quotes(to_string(device)) + on_line(line) +
                                "give the same device and another vlan, or another interface");
     if (raw.vlan_line != 0 && raw.vlan == 0) return;  // a problem of its own
-    const auto [other, is_new] =
-        vlans.emplace(raw.vlan, raw.vlan_line == 0 ? raw.device.line : raw.vlan_line);
-    if (is_new) return;
-    if (raw.vlan == 0)
-      return problems_.add(raw.device.line, "port.device",
-                           in_quotes(name) + " has a port without vlan already" +
-                               on_line(other->second) +
-                               "give one of the two ports a vlan, or another device");
-    problems_.add(raw.vlan_line, "port.vlan",
-                  std::to_string(raw.vlan) + " is the VLAN of another port of " + in_quotes(name) +
-                      on_line(other->second) + "give each port its own");
+    if (port.has_customer_vlans) {
+      if (customers_line != 0)
+        return problems_.add(raw.tunnels.customers_line, "port.customers",
+                             "are in VLANs of " + in_quotes(name) +
+                                 ", which has a port with such customers already" +
+                                 on_line(customers_line) + "give all of them to one port");
+      customers_line = raw.tunnels.customers_line;
+    }
+    const std::size_t others = vlans.size();
+    for (const auto& [its, at] : vlans_of(raw)) {
+      const auto overlaps = [&its](const auto& other) {
+        return its.first <= other.first.last && other.first.first <= its.last;
+      };
+      const auto other = std::find_if(
+          vlans.begin(), vlans.begin() + static_cast<std::ptrdiff_t>(others), overlaps);
+      const bool is_new = other - vlans.begin() == static_cast<std::ptrdiff_t>(others);
+      if (!is_new && its.is_empty()) {
+        problems_.add(raw.device.line, "port.device",
+                      in_quotes(name) + " has a port without vlan already" +
+                          on_line(other->second) +
+                          "give one of the two ports a vlan, or another device");
+      } else if (!is_new) {
+        problems_.add(at, port.has_customer_vlans ? "port.customers" : "port.vlan",
+                      std::to_string(std::max(its.first, other->first.first)) +
+                          " is the VLAN of another port of " + in_quotes(name) +
+                          on_line(other->second) + "give each port its own");
+      }
+      vlans.emplace_back(its, at);
+    }
+  }
+
+  /// Returns the VLANs of a port, with their lines.
+  static std::vector<std::pair<VlanRange, std::uint32_t>> vlans_of(const RawPort& raw) {
+    std::vector<std::pair<VlanRange, std::uint32_t>> all;
+    if (raw.tunnels.are_vlans()) {
+      for (const RawCustomer& one : raw.tunnels.customers) {
+        if (!one.vlans.is_empty()) all.emplace_back(one.vlans, one.line);
+      }
+    } else {
+      const auto vlan = static_cast<std::uint16_t>(raw.vlan);
+      all.emplace_back(VlanRange{vlan, vlan}, raw.vlan == 0 ? raw.device.line : raw.vlan_line);
+    }
+    return all;
+  }
+
+  /// Refuses keys that a port with customers in VLANs cannot have.
+  void check_customers_port(const RawPort& raw) {
+    const auto refuse = [&](std::uint32_t line, std::string_view key) {
+      problems_.add(
+          line, key,
+          "is not for a port with customers in VLANs: leave it out, or give it to another "
+          "port of the device");
+    };
+    if (raw.vlan_line != 0) refuse(raw.vlan_line, "port.vlan");
+    if (raw.kernel.given) refuse(raw.kernel.line, "port.kernel");
+    for (const RawNeighbour& one : raw.neighbours) refuse(one.line, "port.neighbours");
   }
 
   void add_kernel(const RawPort& raw, Config::Port& port) {
@@ -172,7 +222,7 @@ class LiveReader {
       problems_.add(raw.kernel.line, "port.kernel",
                     in_quotes(name) + " is the port's own device: give a new name, like mr0");
     } else {
-      const auto [use, is_new] = uses_.try_emplace(name, raw.kernel.line);
+      const auto [use, is_new] = uses_.try_emplace(name, Use{raw.kernel.line, {}, {}});
       if (!is_new)
         problems_.add(raw.kernel.line, "port.kernel",
                       in_quotes(name) + " is there already, on line " +
@@ -205,8 +255,13 @@ class LiveReader {
           text.line, "port.addresses",
           text.value + " has no prefix length, which says what else is on the link: give " +
               text.value + (A::kBytes == 4 ? "/24" : "/64") + ", or the prefix length of the link");
-    } else {
+    } else if (!is_customers_) {
       live_.family<A>().own.push_back({address, *bits, port});
+    } else if (A::kBytes == 4) {
+      live_.family<A>().of_customers.own.push_back({address, *bits, port});
+    } else {
+      problems_.add(text.line, "port.addresses",
+                    text.value + " is of no use, as customers in VLANs have no IPv6: leave it out");
     }
   }
 
@@ -245,12 +300,6 @@ class LiveReader {
   void add_route(const RawRoute& raw, const AddressAndBits& parts) {
     const auto prefix = read_prefix(*parse_address<A>(parts.address), parts.bits);
     if (!prefix) return problems_.add(raw.prefix.line, "route.prefix", prefix.error());
-    const auto same = [&](const Route<A>& other) {
-      return other.prefix == prefix->address && other.bits == prefix->bits;
-    };
-    if (std::ranges::any_of(live_.family<A>().routes, same))
-      return problems_.add(raw.prefix.line, "route.prefix",
-                           in_quotes(raw.prefix.value) + " has a route already: leave one out");
     Route<A> route{.prefix = prefix->address, .bits = prefix->bits, .link = 0, .via = {}};
     if (raw.via.given) {
       route.via = parse_address<A>(raw.via.value);
@@ -262,7 +311,21 @@ class LiveReader {
     const auto link = link_of(raw, route.via);
     if (!link) return;
     route.link = *link;
-    live_.family<A>().routes.push_back(route);
+    auto& its = live_.family<A>();
+    const bool is_customers = live_.ports[route.link].has_customer_vlans;
+    if (is_customers && A::kBytes != 4)
+      return problems_.add(raw.port.line, "route.port",
+                           in_quotes(raw.port.value) +
+                               " has customers in VLANs, who have no IPv6: give another port");
+    const auto same = [&](const Route<A>& other) {
+      return other.prefix == route.prefix && other.bits == route.bits &&
+             (!is_customers || other.link == route.link);
+    };
+    std::vector<Route<A>>& routes = is_customers ? its.of_customers.routes : its.routes;
+    if (std::ranges::any_of(routes, same))
+      return problems_.add(raw.prefix.line, "route.prefix",
+                           in_quotes(raw.prefix.value) + " has a route already: leave one out");
+    routes.push_back(route);
   }
 
   /// Returns the port that the route names, or else the port that has the next hop in one of its
@@ -301,6 +364,7 @@ class LiveReader {
   Problems& problems_;
   Config::Live& live_;
   Lines names_;
+  bool is_customers_ = false;        // the port that is read has customers in VLANs
   std::map<std::string, Use> uses_;  // by a device's name, or an interface's
 };
 

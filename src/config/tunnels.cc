@@ -1,11 +1,13 @@
 #include "config/tunnels.h"
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <string>
 #include <utility>
 
 #include "core/address.h"
+#include "core/vlan_tag.h"
 #include "host/addresses_of.h"
 #include "toml/addresses.h"
 
@@ -21,6 +23,7 @@ class Maker {
   Maker(Problems& problems, const Config::Live& live) : problems_(problems), live_(live) {}
 
   void add(unsigned link, const RawTunnels& raw) {
+    if (raw.are_vlans()) return add_vlans(link, raw);
     if (!check(link, raw)) return;
     for (const RawCustomer& one : raw.customers) add(link, one);
   }
@@ -32,7 +35,9 @@ class Maker {
   bool check(unsigned link, const RawTunnels& raw) {
     if (!raw.kind.given) {
       if (raw.customers_line != 0)
-        problems_.add(raw.customers_line, kKey, "need a tunnel: give tunnel = \"gre\", too");
+        problems_.add(
+            raw.customers_line, kKey,
+            "need a tunnel: give tunnel = \"gre\", too, or VLANs as { vlan = \"100-3999\" }");
       return false;
     }
     if (lower(raw.kind.value) != "gre") {
@@ -50,8 +55,56 @@ class Maker {
     return true;
   }
 
+  /// Adds the customers in VLANs of a port.
+  void add_vlans(unsigned link, const RawTunnels& raw) {
+    const auto has = [link](const auto& own) { return own.link == link; };
+    if (std::ranges::none_of(live_.v4.of_customers.own, has))
+      problems_.add(raw.customers_line, kKey,
+                    "have nobody to send to: give the port an IPv4 address, which millrace has in "
+                    "each of their VLANs");
+    for (const RawCustomer& one : raw.customers) add_vlans(link, one);
+  }
+
+  void add_vlans(unsigned link, const RawCustomer& raw) {
+    const auto problem = [&](const std::string& what) { problems_.add(raw.line, kKey, what); };
+    if (!raw.has_vlans)
+      return problem("have VLANs on this port, but one has not: give vlan, or another port");
+    if (raw.vlans.is_empty()) return;
+    const std::string text = "the VLANs " + to_string(raw.vlans);
+    if (raw.address.given || raw.key)
+      return problem(text + " are no tunnel: leave out " + (raw.key ? "key" : "address"));
+    if (raw.name.given && raw.vlans.first != raw.vlans.last)
+      return problem(text + " are more than one: a name needs a customer of its own, so give one");
+    if (raw.name.given && !check_name(raw)) return;
+    for (const CustomerGroup& other : groups_) {
+      if (other.link == link && raw.vlans.first <= other.vlans.last &&
+          other.vlans.first <= raw.vlans.last)
+        return problem(text + " overlap " + to_string(other.vlans) +
+                       ": each VLAN is one customer's, so give it once");
+    }
+    keep({.link = link,
+          .ends = {},
+          .key = {},
+          .name = raw.name.value,
+          .vlans = raw.vlans,
+          .port = live_.ports[link].name},
+         raw.line);
+  }
+
+  /// Adds a group that is right.
+  void keep(CustomerGroup group, std::uint32_t line) {
+    count_ += group.size();
+    if (count_ > Customers::kMost)
+      return problems_.add(line, kKey,
+                           "are more than " + std::to_string(Customers::kMost) +
+                               ", with those of all ports: give fewer");
+    groups_.push_back(std::move(group));
+  }
+
   void add(unsigned link, const RawCustomer& raw) {
     const auto problem = [&](const std::string& what) { problems_.add(raw.line, kKey, what); };
+    if (raw.has_vlans)
+      return problem("have tunnels on this port, but one has a VLAN: give another port");
     if (!raw.address.given) return problem("have no address: give the far end of the tunnel");
     const std::string& text = raw.address.value;
     const AddressAndBits parts(text);
@@ -67,7 +120,12 @@ class Maker {
     if (ends->bits != 32 && (raw.key || raw.name.given))
       return problem(in_quotes(text) + " has more than one address: " +
                      (raw.key ? "a key" : "a name") + " needs a customer of its own, so give one");
-    CustomerGroup group{.link = link, .ends = *ends, .key = raw.key, .name = raw.name.value};
+    CustomerGroup group{.link = link,
+                        .ends = *ends,
+                        .key = raw.key,
+                        .name = raw.name.value,
+                        .vlans = {},
+                        .port = {}};
     // Two keys of one far end are two customers, whose names must differ.
     if (raw.key && group.name.empty()) group.name = text + " key " + std::to_string(*raw.key);
     if (!is_one_host(ends->address) && ends->bits == 32)
@@ -82,15 +140,20 @@ class Maker {
     for (const CustomerGroup& other : groups_) {
       const bool overlaps =
           other.ends.contains(ends->address) || ends->contains(other.ends.address);
-      if (overlaps && other.key == group.key)
+      if (other.vlans.is_empty() && overlaps && other.key == group.key)
         return problem(in_quotes(text) + " overlaps " + in_quotes(to_string(other.ends)) +
                        ": each tunnel is one customer's, so give it once");
     }
-    count_ += group.size();
-    if (count_ > Customers::kMost)
-      return problem("are more than " + std::to_string(Customers::kMost) +
-                     ", with those of all ports: give fewer");
-    groups_.push_back(std::move(group));
+    keep(std::move(group), raw.line);
+  }
+
+  /// True for a name that means the VLAN of a port, like access.100.
+  bool is_of_vlan(const std::string& name) const {
+    const auto dot = name.rfind('.');
+    if (dot == name.npos || name.find_first_not_of("0123456789-", dot + 1) != name.npos)
+      return false;
+    const auto has = [&](const Config::Port& port) { return port.name == name.substr(0, dot); };
+    return std::ranges::any_of(live_.ports, has);
   }
 
   bool check_name(const RawCustomer& raw) {
@@ -100,7 +163,7 @@ class Maker {
       return false;
     };
     if (name.empty()) return wrong("have an empty name: leave it out, or give one");
-    if (is_address(AddressAndBits(name).address) || lower(name) == "any")
+    if (is_address(AddressAndBits(name).address) || lower(name) == "any" || is_of_vlan(name))
       return wrong(in_quotes(name) + " cannot be a name, as it means others: give another");
     const auto [first, is_new] = names_.emplace(name, raw.name.line);
     if (is_new) return true;
@@ -117,29 +180,65 @@ class Maker {
 
 }  // namespace
 
+namespace {
+
+/// Reads VLANs: a number, or text as "100-3999".
+void read_vlans(const Context& context, const toml::node& node, RawCustomer& out) {
+  out.has_vlans = true;
+  const auto wrong = [&](const std::string& what) {
+    context.problem(node, what + ": give one of 1 to " + std::to_string(kMostVlan) +
+                              ", or several as \"100-3999\"");
+  };
+  std::string text;
+  if (const auto* const number = node.as_integer()) {
+    text = std::to_string(number->get());
+  } else if (const auto* const words = node.as_string()) {
+    text = words->get();
+  } else {
+    return wrong(kind_of(node));
+  }
+  const auto read = [](std::string_view digits) -> std::uint16_t {
+    unsigned vlan = 0;
+    const char* const end = digits.data() + digits.size();
+    const auto [at, error] = std::from_chars(digits.data(), end, vlan);
+    const bool is_one = error == std::errc() && at == end && vlan <= kMostVlan;
+    return static_cast<std::uint16_t>(is_one ? vlan : 0);
+  };
+  const auto dash = text.find('-');
+  const VlanRange vlans{read(text.substr(0, dash)),
+                        read(dash == text.npos ? text : text.substr(dash + 1))};
+  if (vlans.first == 0 || vlans.first > vlans.last) return wrong(in_quotes(text) + " is no VLAN");
+  out.vlans = vlans;
+}
+
+}  // namespace
+
 void read_customers(const Context& context, const toml::node& node, RawTunnels& out) {
   const Keys<RawCustomer> keys{
-      {"address", text(&RawCustomer::address), true},
+      {"address", text(&RawCustomer::address)},
       {"name", text(&RawCustomer::name)},
       {"key", integer(&RawCustomer::key, 0, 0xffffffff, "as the customer's packets have it")},
+      {"vlan", read_vlans},
   };
   out.customers_line = node.source().begin.line;
   const toml::array* const list = node.as_array();
   if (list == nullptr || list->empty()) {
-    context.problem(node, (list == nullptr ? kind_of(node) : std::string("is empty")) +
-                              ": give a list like [\"172.17.0.0/18\"]");
+    context.problem(node,
+                    (list == nullptr ? kind_of(node) : std::string("is empty")) +
+                        ": give a list like [\"172.17.0.0/18\"], or [{ vlan = \"100-3999\" }]");
     return;
   }
   for (const toml::node& one : *list) {
-    RawCustomer customer{.line = one.source().begin.line, .address = {}, .name = {}, .key = {}};
+    RawCustomer customer;
+    customer.line = one.source().begin.line;
     if (const auto* const address = one.as_string()) {
       customer.address = {address->get(), customer.line, true};
     } else if (const toml::table* const table = one.as_table()) {
       read_keys(context, *table, keys, customer);
     } else {
       context.problem(one, kind_of(one) +
-                               ": give \"172.17.0.0/18\", or { name = \"c17\", address = "
-                               "\"172.17.64.9\", key = 7 }");
+                               ": give \"172.17.0.0/18\", { name = \"c17\", address = "
+                               "\"172.17.64.9\", key = 7 }, or { vlan = \"100-3999\" }");
       continue;
     }
     out.customers.push_back(std::move(customer));

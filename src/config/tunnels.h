@@ -1,6 +1,7 @@
-// Reads the customers behind the tunnels of ports.
+// Reads the customers of ports, behind tunnels or in VLANs.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -13,24 +14,32 @@
 
 namespace millrace::config {
 
-/// One element of `customers`: a prefix of far ends, or one end with a key or a name.
+/// One element of `customers`: a prefix of far ends, one end with a key or a name; or VLANs, of
+/// which one may have a name.
 struct RawCustomer {
   std::uint32_t line = 0;
   Text address;
   Text name;
   std::optional<std::uint32_t> key;
+  bool has_vlans = false;  ///< the key `vlan` is there
+  VlanRange vlans;         ///< none if the value was wrong, a problem of its own
 };
 
 struct RawTunnels {
   Text kind;                         ///< `tunnel`
   std::uint32_t customers_line = 0;  ///< 0: the port has no key `customers`
   std::vector<RawCustomer> customers;
+
+  /// True if the customers are in VLANs.
+  bool are_vlans() const {
+    return !kind.given && std::ranges::any_of(customers, &RawCustomer::has_vlans);
+  }
 };
 
 /// Reads the value of `customers`.
 void read_customers(const Context& context, const toml::node& node, RawTunnels& out);
 
-/// Checks the tunnels of all ports, by link, and returns their customers, in that order.
+/// Checks the customers of all ports, by link, and returns them, in that order.
 std::shared_ptr<const Customers> customers_of(Problems& problems, std::span<const RawTunnels> ports,
                                               const Config::Live& live);
 

@@ -30,6 +30,7 @@ std::vector<std::string> unchangeable_of_ports(const std::vector<Config::Port>& 
     }
     if (to_string(old->device) != to_string(port.device)) name(port, "device");
     if (old->vlan != port.vlan) name(port, "vlan");
+    if (old->has_customer_vlans != port.has_customer_vlans) name(port, "customers");
     if (old->mtu != port.mtu) name(port, "mtu");
     if (old->kernel != port.kernel) name(port, "kernel");
   }

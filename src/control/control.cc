@@ -257,10 +257,9 @@ auto Control::explain(const AnyKey& key) -> CommandResult<Explanation> {
       is_unmatched ? std::visit([](const auto& of) { return AnyAddress(of.destination); }, key)
                    : *is.sent_to;
   WayTo way;
-  if (!workers_->ask(0, [&] { way = host.way_to(to); })) return ending;
-  const bool is_customers =
-      std::visit([](const auto& of) { return of.number_of_zone() != 0; }, key);
-  if (is_unmatched && is_customers && way.kind != WayTo::Kind::here) {
+  const Zone customer = std::visit([](const auto& of) { return of.number_of_zone(); }, key);
+  if (!workers_->ask(0, [&] { way = host.way_to(to, customer); })) return ending;
+  if (is_unmatched && customer != 0 && way.kind != WayTo::Kind::here) {
     is.verdict = Verdict::untranslated;
     is.why +=
         is.why.empty() ? "nothing gives it a public source" : ", so replies would not find him";

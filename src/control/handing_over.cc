@@ -33,8 +33,11 @@ CommandResult<Offer> Control::offer() {
   const Devices& devices = live_->devices();
   for (unsigned n = 0; n < workers_->count(); ++n) {
     const bool asked = workers_->ask(n, [&] {
-      for (const auto& [link, address, mac] : live_->port(n).host().known())
-        offer.neighbours.insert({to_string(devices.name(link)), devices.vlan(link), address, mac});
+      for (const auto& [link, address, mac, customer] : live_->port(n).host().known()) {
+        const auto access = config_.live.customers->access_of(customer);
+        const unsigned vlan = access ? access->vlan : devices.vlan(link);
+        offer.neighbours.insert({to_string(devices.name(link)), vlan, address, mac});
+      }
     });
     if (!asked) return std::unexpected(not_now("millrace is ending"));
   }

@@ -19,7 +19,7 @@ struct Offer {
 
   struct Neighbour {
     std::string device;
-    unsigned vlan = 0;  ///< the link's; 0: none
+    unsigned vlan = 0;  ///< the link's, or the customer's there; 0: none
     AnyAddress address;
     Mac mac;
     friend auto operator<=>(const Neighbour&, const Neighbour&) = default;

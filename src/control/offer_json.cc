@@ -5,9 +5,9 @@
 #include <exception>
 #include <stdexcept>
 
+#include "core/vlan_tag.h"
 #include "function/json_reading.h"
 #include "line/carried.h"
-#include "port/vlan_tag.h"
 
 namespace millrace {
 namespace {

@@ -157,9 +157,9 @@ struct Burst {
   /// Packets, bits by place in the burst, that the host's kernel sends on `link`. There are none
   /// unless a function guards the host.
   std::uint64_t of_host = 0;
-  /// Packets, bits by place in the burst, that came from a customer behind a tunnel; their keys
-  /// have the customer's number as zone. Packets that a function translates leave the set when
-  /// they are rewritten.
+  /// Packets, bits by place in the burst, that came from a customer behind a tunnel or in a VLAN
+  /// (customers.h); their keys have the customer's number as zone. Packets that a function
+  /// translates leave the set when they are rewritten.
   std::uint64_t from_customer = 0;
   /// Packets, bits by place in the burst, that a function sends to a customer.
   std::uint64_t to_customer = 0;

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "core/elapsed.h"
+#include "core/vlan_tag.h"
 
 namespace millrace {
 
@@ -19,6 +20,10 @@ bool Allowance::take(Tick now) {
 }
 
 bool HostCommon::hold(const HeldFrame& frame) {
+  const auto is_his = [&frame](const HeldFrame& other) { return other.customer == frame.customer; };
+  if (frame.customer != 0 &&
+      std::ranges::count_if(held, is_his) >= std::ptrdiff_t{kMaxHeldOfCustomer})
+    return false;
   const auto waits_with_it = [&frame](const HeldFrame& other) {
     return other.neighbour == frame.neighbour && other.is_v4 == frame.is_v4;
   };
@@ -41,6 +46,18 @@ std::vector<HeldFrame> HostCommon::take_held(std::uint32_t neighbour, bool is_v4
 void HostCommon::send_own(const Outgoing& frame, Wire& wire) {
   counters.generated.add(1);
   wire.send(frame);
+}
+
+void HostCommon::send_on(const Neighbourhood& in, Outgoing frame, Wire& wire) {
+  frame.link = static_cast<std::uint8_t>(in.link);
+  if (in.customer != 0) {
+    const auto access = tunnels->access_of(in.customer);
+    if (!access) return wire.drop(frame.handle);
+    frame.data -= kVlanTagBytes;
+    frame.length = static_cast<std::uint16_t>(frame.length + kVlanTagBytes);
+    put_tag(frame.data, access->vlan);
+  }
+  send_own(frame, wire);
 }
 
 std::vector<Tunnels::End> ends_of_tunnels(const HostConfig& config) {
@@ -148,7 +165,7 @@ After Host::hear_arp(Handling& h) {
   const unsigned link = h.came_on();
   const auto notice = read_arp({h.packet(), h.burst.length[h.i]});
   if (notice && common_.links[link].has_neighbours) {
-    v4_.hear(*notice, link, true, h.now(), h.wire);
+    v4_.hear(*notice, {link, h.burst.customer_of(h.i)}, true, h.now(), h.wire);
     if (common_.links[link].has_kernel && v4_.concerns_kernel(*notice))
       h.wire.show_to_kernel(h.burst.handle[h.i], link);
     h.verdict() = Verdict::consumed;
@@ -165,11 +182,11 @@ bool Host::concerns_all(std::span<const std::byte> frame, const Headers& headers
   return notice && !notice->is_question;
 }
 
-void Host::hear(std::span<const std::byte> frame, unsigned link, Tick now, Wire& wire) {
+void Host::hear(std::span<const std::byte> frame, const Neighbourhood& on, Tick now, Wire& wire) {
   if (const auto notice = read_arp(frame)) {
-    v4_.hear(*notice, link, false, now, wire);
+    v4_.hear(*notice, on, false, now, wire);
   } else if (const auto headers = headers_of_discovery(frame)) {
-    if (const auto told = read_discovery(frame, *headers)) v6_.hear(*told, link, false, now, wire);
+    if (const auto told = read_discovery(frame, *headers)) v6_.hear(*told, on, false, now, wire);
   }
 }
 
@@ -192,9 +209,9 @@ bool Host::keeps(const AnyKey& key, const Steering& steering) const {
   return v6_.is_for_host(std::get<KeyV6>(key), steering);
 }
 
-WayTo Host::way_to(const AnyAddress& destination) const {
-  if (const auto* v4 = std::get_if<AddressV4>(&destination)) return v4_.way_to(*v4);
-  return v6_.way_to(std::get<AddressV6>(destination));
+WayTo Host::way_to(const AnyAddress& destination, Zone customer) const {
+  if (const auto* v4 = std::get_if<AddressV4>(&destination)) return v4_.way_to(*v4, customer);
+  return v6_.way_to(std::get<AddressV6>(destination), customer);
 }
 
 std::vector<Rival> Host::rivals() const {
@@ -205,11 +222,11 @@ std::vector<Rival> Host::rivals() const {
 }
 
 void Host::know(const KnownNeighbour& neighbour, Tick now, Wire& wire) {
-  const auto& [link, address, mac] = neighbour;
+  const auto& [link, address, mac, customer] = neighbour;
   if (const auto* v4 = std::get_if<AddressV4>(&address)) {
-    v4_.know(link, *v4, mac, now, wire);
+    v4_.know({link, customer}, *v4, mac, now, wire);
   } else {
-    v6_.know(link, std::get<AddressV6>(address), mac, now, wire);
+    v6_.know({link, customer}, std::get<AddressV6>(address), mac, now, wire);
   }
 }
 

@@ -24,14 +24,14 @@ struct HostConfig {
   std::vector<HostLink> links;
   HostAddresses<AddressV4> v4;
   HostAddresses<AddressV6> v6;
-  std::shared_ptr<const Customers> customers;  ///< behind tunnels; null: none
+  std::shared_ptr<const Customers> customers;  ///< null: none
   bool tells_unreachable = true;               ///< sends ICMP unreachable errors
   /// True: `begin` and `update` announce the host's addresses. True for one worker only.
   bool announces = true;
   std::uint32_t seed = 1;  ///< seeds the variation of neighbours' reachable times
 };
 
-/// Returns where tunnels end: at the first IPv4 address of each port that has customers.
+/// Returns where tunnels end: at the first IPv4 address of each port that has some.
 std::vector<Tunnels::End> ends_of_tunnels(const HostConfig& config);
 
 /// The part of a configuration that all workers' hosts share, with tables that take time to build.
@@ -72,7 +72,7 @@ class Host {
   /// the old plan into `plan`, so that the caller can destroy it in another thread.
   void update(std::shared_ptr<const HostPlan>& plan, Tick now, Wire& wire);
 
-  /// Unwraps the packets of tunnels. To be called before the burst is parsed.
+  /// Unwraps the packets of customers. To be called before the burst is parsed.
   void unwrap(Burst& burst, std::span<const Arrival> arrivals) const {
     if (!plan_->tunnels.are_there()) [[likely]]
       return;
@@ -114,9 +114,9 @@ class Host {
   /// True for an ARP reply or announcement and for a neighbour advertisement: the hosts of all
   /// workers should process them.
   static bool concerns_all(std::span<const std::byte> frame, const Headers& headers);
-  /// Processes a whole frame that another worker received on `link` and for which `concerns_all` is
-  /// true.
-  void hear(std::span<const std::byte> frame, unsigned link, Tick now, Wire& wire);
+  /// Processes a whole frame that another worker received in the neighbourhood and for which
+  /// `concerns_all` is true.
+  void hear(std::span<const std::byte> frame, const Neighbourhood& on, Tick now, Wire& wire);
 
   /// Advances time. To be called once a burst.
   void tick(Tick now, Wire& wire);
@@ -125,8 +125,8 @@ class Host {
 
   /// Returns the next hops that the configuration needs and that did not answer when last asked.
   std::vector<SilentNeighbour> silent() const;
-  /// Returns the route that packets to that destination take.
-  WayTo way_to(const AnyAddress& destination) const;
+  /// Returns the route that packets to that destination take; `customer`: those from him.
+  WayTo way_to(const AnyAddress& destination, Zone customer = 0) const;
   /// True if `looked_up` withholds a packet with this key and no connection from functions.
   bool keeps(const AnyKey& key, const Steering& steering) const;
   /// Returns the stations that have answered, since the last update, for an address that this host

@@ -34,7 +34,9 @@ After HostFor<A>::answer(Handling& h) {
   std::byte* const packet = h.packet();
   const auto source = source_of<A>(packet, headers);
   const auto destination = destination_of<A>(packet, headers);
-  const Route<A>* const route = tables_->routes.find(destination);
+  const Route<A>* const route = (h.burst.from_customer >> h.i & 1) != 0
+                                    ? tables_->find(destination, h.came_on())
+                                    : tables_->routes.find(destination);
   const bool is_to_one = route != nullptr && route->link == kLocal;
   const bool is_to_group = is_group(destination) || (route != nullptr && route->link == kGroup);
   if (!is_to_one && !is_to_group) {
@@ -43,7 +45,7 @@ After HostFor<A>::answer(Handling& h) {
   }
   if constexpr (A::kBytes == 16) {
     if (const auto notice = read_discovery({packet, h.burst.length[h.i]}, headers)) {
-      hear(*notice, h.came_on(), true, h.now(), h.wire);
+      hear(*notice, {h.came_on()}, true, h.now(), h.wire);
       if (common_.links[h.came_on()].has_kernel && concerns_kernel(*notice))
         h.wire.show_to_kernel(h.burst.handle[h.i], h.came_on());
       h.verdict() = Verdict::consumed;
@@ -131,56 +133,57 @@ void HostFor<A>::tell(const Reset<Key<A>>& reset, Tick now, Wire& wire) {
 }
 
 template <class A>
-void HostFor<A>::hear(const Notice<A>& notice, unsigned link, bool answers, Tick now, Wire& wire) {
+void HostFor<A>::hear(const Notice<A>& notice, const Neighbourhood& on, bool answers, Tick now,
+                      Wire& wire) {
   Listening listener(*this, wire, now);
-  const bool is_own = is_answered_on(notice.target, link);
+  const bool is_own = is_answered_on(notice.target, on.link);
   if (!notice.is_question) {
-    if (is_own) note_rival(notice, link);
+    if (is_own) note_rival(notice, on);
     if (!is_own && notice.mac)
-      neighbours_.advertised(link, notice.target,
+      neighbours_.advertised(on, notice.target,
                              {*notice.mac, notice.is_solicited, notice.overrides}, now, listener);
     return;
   }
   if (!is_own || !answers) return;
-  const bool is_neighbour = is_neighbour_on(notice.sender, link);
+  const bool is_neighbour = is_neighbour_on(notice.sender, on);
   if (is_neighbour && notice.mac)
-    neighbours_.asked_by(link, notice.sender, *notice.mac, now, listener);
+    neighbours_.asked_by(on, notice.sender, *notice.mac, now, listener);
   std::optional<Mac> to = notice.mac;
   if (!to && is_neighbour) {  // a question to one station may omit the sender's MAC
-    const auto way = neighbours_.use(link, notice.sender, now, listener);
+    const auto way = neighbours_.use(on, notice.sender, now, listener);
     if (way.mac == nullptr) return;
     to = *way.mac;
   }
   Outgoing frame = wire.make(kNoticeBytes);
   if (frame.data == nullptr) return;
-  frame.length = write_answer(frame.data, common_.links[link].mac, notice.target, notice.sender,
+  frame.length = write_answer(frame.data, common_.links[on.link].mac, notice.target, notice.sender,
                               to.value_or(kBroadcast));
-  frame.link = static_cast<std::uint8_t>(link);
-  common_.send_own(frame, wire);
+  common_.send_on(on, frame, wire);
 }
 
-/// Remembers a station that answers for an address of the host.
+/// Remembers a station that answers for an address of the host. Customers' stations are left out:
+/// each could fill the list.
 template <class A>
-void HostFor<A>::note_rival(const Notice<A>& notice, unsigned link) {
+void HostFor<A>::note_rival(const Notice<A>& notice, const Neighbourhood& on) {
   constexpr std::size_t kMost = 64;
   constexpr std::ptrdiff_t kMostEach = 4;  // forged answers for one address leave room for others
-  if (!notice.mac || rivals_.size() >= kMost) return;
+  if (!notice.mac || on.customer != 0 || rivals_.size() >= kMost) return;
   const auto is_ours = [&](const HostLink& one) { return one.mac == *notice.mac; };
   const auto has_address = [&](const KnownNeighbour& one) {
     return one.address == AnyAddress(notice.target);
   };
   const auto is_known = [&](const KnownNeighbour& one) {
-    return has_address(one) && one.link == link && one.mac == *notice.mac;
+    return has_address(one) && one.link == on.link && one.mac == *notice.mac;
   };
   if (std::ranges::any_of(common_.links, is_ours) || std::ranges::any_of(rivals_, is_known) ||
       std::ranges::count_if(rivals_, has_address) >= kMostEach)
     return;
-  rivals_.push_back({link, notice.target, *notice.mac});
+  rivals_.push_back({on.link, notice.target, *notice.mac});
 }
 
 template <class A>
 bool HostFor<A>::is_answered_on(const A& address, unsigned link) const {
-  const bool is_own_here = std::ranges::any_of(tables_->addresses.own, [&](const auto& own) {
+  const bool is_own_here = std::ranges::any_of(tables_->own_on(link), [&](const auto& own) {
     return own.link == link && own.address == address;
   });
   return is_virtual(address) || (is_own_here && !common_.links[link].has_kernel);
@@ -232,6 +235,16 @@ bool HostFor<A>::is_own(const A& address) const {
   return std::ranges::any_of(all, [&](const auto& own) { return own.address == address; });
 }
 
+/// True for a packet from a customer in a VLAN to an address that the host has there.
+template <class A>
+bool HostFor<A>::is_own_for_customer(const Key<A>& key) const {
+  if (key.number_of_zone() == 0) return false;
+  const auto access = common_.tunnels->access_of(key.number_of_zone());
+  const auto* const inside = access ? tables_->inside(access->link) : nullptr;
+  const auto is_it = [&key](const auto& own) { return own.address == key.destination; };
+  return inside != nullptr && std::ranges::any_of(inside->own, is_it);
+}
+
 template <class A>
 bool HostFor<A>::is_virtual(const A& address) const {
   const auto& all = tables_->addresses.virtual_addresses;
@@ -239,11 +252,12 @@ bool HostFor<A>::is_virtual(const A& address) const {
 }
 
 template <class A>
-bool HostFor<A>::is_neighbour_on(const A& address, unsigned link) const {
+bool HostFor<A>::is_neighbour_on(const A& address, const Neighbourhood& on) const {
   if (!is_one_host(address)) return false;
   if (is_on_every_link(address)) return true;
-  const Route<A>* route = tables_->routes.find(address);
-  return route != nullptr && route->link == link && !route->via;
+  const auto* const inside = tables_->inside(on.link);
+  const Route<A>* route = (inside != nullptr ? inside->routes : tables_->routes).find(address);
+  return route != nullptr && route->link == on.link && !route->via;
 }
 
 /// Returns the source address for an ARP request or neighbour solicitation for `target`: one of the
@@ -252,7 +266,7 @@ bool HostFor<A>::is_neighbour_on(const A& address, unsigned link) const {
 template <class A>
 A HostFor<A>::asker(unsigned link, const A& target) const {
   A any;
-  for (const auto& own : tables_->addresses.own) {
+  for (const auto& own : tables_->own_on(link)) {
     if (own.link != link) continue;
     if (prefix_of(own.address, own.bits) == prefix_of(target, own.bits)) return own.address;
     if (any == A{}) any = own.address;
@@ -308,7 +322,7 @@ void HostFor<A>::tell(IcmpError error, const About& about,
 template <class A>
 std::optional<A> HostFor<A>::own_address(unsigned link) const {
   std::optional<A> any;
-  for (const auto& own : tables_->addresses.own) {
+  for (const auto& own : tables_->own_on(link)) {
     if (is_on_every_link(own.address)) continue;
     if (own.link == link) return own.address;
     if (!any) any = own.address;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <set>
 #include <span>
 #include <utility>
 
@@ -30,128 +29,7 @@ Headers behind_ethernet(Headers headers) {
   return headers;
 }
 
-/// Returns the routes to the host itself, to broadcast addresses and networks of links, and the
-/// configured ones. Of several routes with the same prefix the first counts.
-template <class A>
-std::vector<Route<A>> all_routes(const HostAddresses<A>& addresses,
-                                 const std::vector<A>& virtual_addresses, unsigned local,
-                                 unsigned group) {
-  std::vector<Route<A>> all;
-  std::set<std::pair<A, unsigned>> there;
-  const auto add = [&](const Route<A>& route) {
-    if (there.emplace(route.prefix, route.bits).second) all.push_back(route);
-  };
-  constexpr unsigned kBits = 8 * A::kBytes;
-  for (const auto& own : addresses.own) add({own.address, kBits, local, std::nullopt});
-  for (const A& address : virtual_addresses) add({address, kBits, local, std::nullopt});
-  for (const A& address : broadcasts_of(addresses)) add({address, kBits, group, std::nullopt});
-  for (const auto& own : addresses.own) {
-    if (!is_on_every_link(own.address))
-      add({prefix_of(own.address, own.bits), own.bits, own.link, std::nullopt});
-  }
-  for (const Route<A>& route : addresses.routes) add(route);
-  return all;
-}
-
-template <class A>
-std::vector<Route<A>> served_routes(const HostAddresses<A>& addresses) {
-  std::set<std::pair<A, unsigned>> prefixes;
-  for (const A& address : addresses.virtual_addresses) prefixes.emplace(address, 8 * A::kBytes);
-  for (const auto& [address, bits] : addresses.served) prefixes.emplace(address, bits);
-  std::vector<Route<A>> all;
-  for (const auto& [address, bits] : prefixes)
-    all.push_back({.prefix = address, .bits = bits, .via = {}});
-  return all;
-}
-
-/// Adds a link-local address on each link with neighbours if the host has IPv6 addresses.
-template <class A>
-HostAddresses<A> with_link_local(HostAddresses<A> addresses, const std::vector<HostLink>& links) {
-  if constexpr (A::kBytes == 16) {
-    const bool is_there = !addresses.own.empty();
-    for (unsigned link = 0; is_there && link < links.size(); ++link) {
-      if (links[link].has_neighbours)
-        addresses.own.push_back({link_local(links[link].mac), 64, link});
-    }
-  }
-  return addresses;
-}
-
 }  // namespace
-
-template <class A>
-HostTables<A>::HostTables(const HostAddresses<A>& given, const std::vector<HostLink>& links)
-    : addresses(with_link_local(given, links)),
-      routes(all_routes(addresses, addresses.virtual_addresses, kLocal, kGroup)),
-      beyond(addresses.passes ? all_routes(addresses, std::vector<A>{}, kLocal, kGroup)
-                              : std::vector<Route<A>>{}),
-      served(served_routes(addresses)),
-      local(local_addresses(addresses)) {}
-
-template <class A>
-std::vector<A> local_addresses(const HostAddresses<A>& addresses) {
-  std::vector<A> all = addresses.virtual_addresses;
-  for (const auto& own : addresses.own) all.push_back(own.address);
-  return all;
-}
-template std::vector<AddressV4> local_addresses(const HostAddresses<AddressV4>&);
-template std::vector<AddressV6> local_addresses(const HostAddresses<AddressV6>&);
-
-template <class A>
-std::vector<A> broadcasts_of(const HostAddresses<A>& addresses) {
-  std::vector<A> all;
-  if constexpr (A::kBytes == 4) {
-    for (const auto& own : addresses.own) {
-      if (own.bits > 30) continue;  // RFC 3021
-      A last = own.address;
-      for (unsigned bit = own.bits; bit < 32; ++bit)
-        last.bytes[bit / 8] |= static_cast<std::uint8_t>(0x80 >> bit % 8);
-      all.push_back(last);
-    }
-  }
-  return all;
-}
-template std::vector<AddressV4> broadcasts_of(const HostAddresses<AddressV4>&);
-template std::vector<AddressV6> broadcasts_of(const HostAddresses<AddressV6>&);
-
-namespace {
-
-enum class Way : std::uint8_t { none, by_router, direct };
-
-/// Returns how an address is reached.
-template <class A>
-Way way_of(const HostAddresses<A>& addresses, const A& address) {
-  int longest = -1;
-  Way way = Way::none;
-  const auto look = [&](const A& prefix, unsigned bits, bool has_router) {
-    if (std::cmp_less_equal(bits, longest) || prefix_of(address, bits) != prefix) return;
-    longest = static_cast<int>(bits);
-    way = has_router ? Way::by_router : Way::direct;
-  };
-  for (const auto& own : addresses.own) look(prefix_of(own.address, own.bits), own.bits, false);
-  for (const Route<A>& route : addresses.routes)
-    look(route.prefix, route.bits, route.via.has_value());
-  return way;
-}
-
-}  // namespace
-
-template <class A>
-bool is_on_link(const HostAddresses<A>& addresses, const A& address) {
-  return way_of(addresses, address) == Way::direct;
-}
-template bool is_on_link(const HostAddresses<AddressV4>&, const AddressV4&);
-template bool is_on_link(const HostAddresses<AddressV6>&, const AddressV6&);
-
-template <class A>
-bool has_route(const HostAddresses<A>& addresses, const A& address) {
-  return way_of(addresses, address) != Way::none;
-}
-template bool has_route(const HostAddresses<AddressV4>&, const AddressV4&);
-template bool has_route(const HostAddresses<AddressV6>&, const AddressV6&);
-
-template struct HostTables<AddressV4>;
-template struct HostTables<AddressV6>;
 
 template <class A>
 HostFor<A>::HostFor(HostCommon& common, const HostTables<A>& tables, std::uint32_t seed)
@@ -201,10 +79,10 @@ void HostFor<A>::keep(Tick now, Wire& wire) {
   Listening listener(*this, wire, now);
   const auto keep = [&](unsigned link, const A& address) {
     if (link < common_.links.size() && common_.links[link].has_neighbours)
-      neighbours_.keep(link, address, now, listener);
+      neighbours_.keep({link}, address, now, listener);
   };
   for (const auto& [address, link, mac] : tables_->addresses.neighbours)
-    neighbours_.make_permanent(link, address, mac, now, listener);
+    neighbours_.make_permanent({link}, address, mac, now, listener);
   for (const Route<A>& route : tables_->routes.all()) {
     if (route.via) keep(route.link, *route.via);
   }
@@ -222,49 +100,51 @@ void HostFor<A>::tick(Tick now, Wire& wire) {
 
 template <class A>
 void HostFor<A>::append_known(std::vector<KnownNeighbour>& all) const {
-  neighbours_.for_each_known([&all](unsigned link, const A& address, const Mac& mac) {
-    all.push_back({link, address, mac});
+  neighbours_.for_each_known([&all](const Neighbourhood& on, const A& address, const Mac& mac) {
+    all.push_back({on.link, address, mac, on.customer});
   });
 }
 
 template <class A>
 void HostFor<A>::append_silent(std::vector<SilentNeighbour>& all) const {
   neighbours_.for_each_silent(
-      [&all](unsigned link, const A& address) { all.push_back({link, address}); });
+      [&all](const Neighbourhood& on, const A& address) { all.push_back({on.link, address}); });
 }
 
 template <class A>
 void HostFor<A>::append_rivals(std::vector<Rival>& all) const {
   const std::size_t first = all.size();
-  for (const auto& [link, address, mac] : rivals_)
-    all.push_back({.link = link, .address = address, .mac = mac, .neighbour = {}});
+  for (const KnownNeighbour& one : rivals_)
+    all.push_back({.link = one.link, .address = one.address, .mac = one.mac, .neighbour = {}});
   if (rivals_.empty()) return;
-  neighbours_.for_each_known([&](unsigned on, const A& its, const Mac& its_mac) {
+  neighbours_.for_each_known([&](const Neighbourhood& on, const A& its, const Mac& its_mac) {
     if (is_on_every_link(its)) return;
     for (Rival& rival : std::span(all).subspan(first)) {
-      if (rival.link == on && rival.mac == its_mac) rival.neighbour = its;
+      if (rival.link == on.link && rival.mac == its_mac) rival.neighbour = its;
     }
   });
 }
 
 template <class A>
-WayTo HostFor<A>::way_to(const A& destination) const {
+WayTo HostFor<A>::way_to(const A& destination, Zone customer) const {
   using enum WayTo::Kind;
   if (is_group(destination)) return {.kind = group, .next_hop = {}};
-  const Route<A>* const route = tables_->routes.find(destination);
+  const auto access = common_.tunnels->access_of(customer);
+  const Route<A>* const route = tables_->find(destination, access ? access->link : kNoLink);
   if (route == nullptr) return {.kind = nowhere, .next_hop = {}};
   if (route->link >= kGroup) return {.kind = route->link == kLocal ? here : group, .next_hop = {}};
   const A hop = route->via.value_or(destination);
   return {.kind = next_hop,
           .link = route->link,
           .next_hop = hop,
-          .is_silent = neighbours_.is_silent(route->link, hop)};
+          .is_silent = neighbours_.is_silent({route->link}, hop)};
 }
 
 template <class A>
-void HostFor<A>::know(unsigned link, const A& address, const Mac& mac, Tick now, Wire& wire) {
+void HostFor<A>::know(const Neighbourhood& on, const A& address, const Mac& mac, Tick now,
+                      Wire& wire) {
   Listening listener(*this, wire, now);
-  neighbours_.asked_by(link, address, mac, now, listener);
+  neighbours_.asked_by(on, address, mac, now, listener);
 }
 
 /// Returns the next hop that a function has chosen; none if it has chosen none.
@@ -294,6 +174,17 @@ void HostFor<A>::limit_mss(const Handling& h, unsigned link) const {
     clamp_mss(h.packet(), h.headers(), static_cast<std::uint16_t>(most));
 }
 
+/// Returns the way of packets to that customer; none if there is no such customer.
+template <class A>
+auto HostFor<A>::to_customer(Zone customer) const -> std::optional<ToCustomer> {
+  const auto access = common_.tunnels->access_of(customer);
+  if (!access) return std::nullopt;
+  if (access->vlan == 0) return ToCustomer{*access, &tables_->routes, 0};
+  const auto* const inside = tables_->inside(access->link);
+  if (inside == nullptr) return std::nullopt;
+  return ToCustomer{*access, &inside->routes, customer};
+}
+
 template <class A>
 After HostFor<A>::route(Handling& h) {
   std::byte* const packet = h.packet();
@@ -302,20 +193,23 @@ After HostFor<A>::route(Handling& h) {
   if (h.burst.has_next_hop != 0) [[unlikely]]
     chosen = next_hop(h);
   if (is_answered(h.verdict())) return turn_away(h);
-  std::optional<Customers::Tunnel> tunnel;
+  const auto* routes = h.verdict() == Verdict::passed ? &tables_->beyond : &tables_->routes;
+  std::optional<ToCustomer> to;
   if constexpr (A::kBytes == 4) {
     if ((h.burst.to_customer >> h.i & 1) != 0) [[unlikely]] {
-      tunnel = common_.tunnels->tunnel_of(h.burst.customer[h.i]);
-      if (!tunnel) {
+      to = to_customer(h.burst.customer[h.i]);
+      if (!to) {
         h.verdict() = Verdict::no_customer;
         return After::stays;
       }
-      chosen = tunnel->end;
+      routes = to->routes;
+      if (to->in_vlan == 0) chosen = to->access.end;
     }
   }
   const A destination = chosen ? *chosen : destination_of<A>(packet, headers);
-  const auto& routes = h.verdict() == Verdict::passed ? tables_->beyond : tables_->routes;
-  const Route<A>* route = routes.find(destination);
+  const bool is_from_customer = (h.burst.from_customer >> h.i & 1) != 0;
+  const Route<A>* const route =
+      is_from_customer ? tables_->find(destination, h.came_on()) : routes->find(destination);
   if ((route != nullptr && route->link >= kGroup) || !is_one_host(destination) ||
       is_on_every_link(destination)) [[unlikely]]
     return answer(h);
@@ -327,19 +221,19 @@ After HostFor<A>::route(Handling& h) {
   }
   if (!h.forward) return After::stays;
   // Replies could not find the way back.
-  if ((h.burst.from_customer >> h.i & 1) != 0) [[unlikely]] {
+  if (is_from_customer) [[unlikely]] {
     h.verdict() = Verdict::untranslated;
     return After::stays;
   }
   const std::uint8_t hops = hop_limit(packet, headers);
   if (hops <= 1) return refuse(h, Verdict::hop_limit, IcmpError::hop_limit);
   // A router would route the packet by its destination, and so back here, in a loop.
-  const bool is_beyond_router = chosen && !tunnel && route != nullptr && route->via;
+  const bool is_beyond_router = chosen && !to && route != nullptr && route->via;
   if (route == nullptr || is_beyond_router)
     return refuse(h, Verdict::no_route, IcmpError::no_route);
   const unsigned missing = h.burst.wire_length[h.i] - h.burst.length[h.i];
   const auto bytes = static_cast<unsigned>(headers.l4_end - headers.l3);
-  const unsigned mtu = common_.links[route->link].mtu - (tunnel ? Tunnels::overhead(*tunnel) : 0);
+  const unsigned mtu = common_.links[route->link].mtu - (to ? Tunnels::overhead(to->access) : 0);
   const bool is_too_big = bytes + missing > mtu;
   if (is_too_big && (missing != 0 || !may_be_divided(packet, headers, mtu)))
     return refuse(h, Verdict::too_big, IcmpError::too_big, mtu);
@@ -354,14 +248,15 @@ After HostFor<A>::route(Handling& h) {
     h.verdict() = Verdict::no_buffer;
     return After::stays;
   }
-  if (tunnel) [[unlikely]] {
-    common_.tunnels->wrap(h.out, *tunnel);
-    for (Outgoing& part : parts_) common_.tunnels->wrap(part, *tunnel);
+  if (to) [[unlikely]] {
+    common_.tunnels->wrap(h.out, to->access);
+    for (Outgoing& part : parts_) common_.tunnels->wrap(part, to->access);
   }
-  const Way way = find_way(h.out, *route, destination, h.now(), h.wire);
+  const Zone in_vlan = to ? to->in_vlan : 0;
+  const Way way = find_way(h.out, *route, destination, in_vlan, h.now(), h.wire);
   if (way.mac != nullptr) {
     if (is_too_big) [[unlikely]]
-      send_parts(h, way);
+      send_parts(h, way, in_vlan);
     return After::sent;
   }
   const bool is_as_it_came = !is_served(h.verdict());
@@ -370,9 +265,10 @@ After HostFor<A>::route(Handling& h) {
                                       .neighbour = way.id,
                                       .came_on = h.came_on(),
                                       .is_v4 = A::kBytes == 4,
-                                      .is_as_it_came = is_as_it_came})) {
+                                      .is_as_it_came = is_as_it_came,
+                                      .customer = in_vlan})) {
     h.verdict() = Verdict::held;
-    send_parts(h, way);
+    send_parts(h, way, in_vlan);
     return After::taken;
   }
   for (const Outgoing& part : parts_) h.wire.drop(part.handle);
@@ -407,7 +303,7 @@ bool HostFor<A>::divide(const Handling& h, unsigned mtu) {
 
 /// Sends the other fragments of the packet in `h.out` behind it, or holds them like it.
 template <class A>
-void HostFor<A>::send_parts(const Handling& h, const Way& way) {
+void HostFor<A>::send_parts(const Handling& h, const Way& way, Zone in_vlan) {
   for (const Outgoing& part : parts_) {
     std::memcpy(part.data, h.out.data, kEthernetHeader);
     if (way.mac != nullptr) {
@@ -417,7 +313,8 @@ void HostFor<A>::send_parts(const Handling& h, const Way& way) {
                               .neighbour = way.id,
                               .came_on = h.came_on(),
                               .is_v4 = A::kBytes == 4,
-                              .is_own = true})) {
+                              .is_own = true,
+                              .customer = in_vlan})) {
       h.wire.drop(part.handle);
     }
   }
@@ -425,49 +322,56 @@ void HostFor<A>::send_parts(const Handling& h, const Way& way) {
 }
 
 /// Finds the next hop's MAC, and writes the Ethernet header; its destination is 0 if the MAC is
-/// unknown or the link has no neighbours.
+/// unknown or the link has no neighbours. `in_vlan`: the customer in whose VLAN the next hop is,
+/// for which the frame is wrapped; 0: none.
 template <class A>
 auto HostFor<A>::find_way(const Outgoing& frame, const Route<A>& route, const A& destination,
-                          Tick now, Wire& wire) -> Way {
+                          Zone in_vlan, Tick now, Wire& wire) -> Way {
   static constexpr Mac kNobody{};
   const HostLink& link = common_.links[route.link];
   Way way{.mac = &kNobody};
   if (link.has_neighbours) {
     Listening listener(*this, wire, now);
-    way = neighbours_.use(route.link, route.via ? *route.via : destination, now, listener);
+    way =
+        neighbours_.use({route.link, in_vlan}, route.via ? *route.via : destination, now, listener);
   }
+  constexpr std::uint16_t kType = A::kBytes == 4 ? kEtherTypeV4 : kEtherTypeV6;
   write_ethernet(frame.data, way.mac != nullptr ? *way.mac : kNobody, link.mac,
-                 A::kBytes == 4 ? kEtherTypeV4 : kEtherTypeV6);
+                 in_vlan == 0 ? kType : std::uint16_t{detail::kVlan});
   return way;
 }
 
-/// Sends a frame that the host made to its destination, or into a customer's tunnel, or holds it
-/// until the next hop is known.
+/// Sends a frame that the host made to its destination, into a customer's tunnel or VLAN if that is
+/// given, or holds it until the next hop is known.
 /// False: the host can do neither.
 template <class A>
 bool HostFor<A>::send_to(Outgoing frame, A destination, unsigned came_on, Tick now, Wire& wire,
                          Zone customer) {
+  const Routes<A>* routes = &tables_->routes;
+  Zone in_vlan = 0;
   if constexpr (A::kBytes == 4) {
     if (customer != 0) {
-      const auto tunnel = common_.tunnels->tunnel_of(customer);
-      if (!tunnel) return false;
-      common_.tunnels->wrap(frame, *tunnel);
-      destination = tunnel->end;
+      const auto to = to_customer(customer);
+      if (!to) return false;
+      common_.tunnels->wrap(frame, to->access);
+      routes = to->routes;
+      in_vlan = to->in_vlan;
+      if (in_vlan == 0) destination = to->access.end;
     }
   }
   const Route<A> same_link{.prefix = {}, .link = came_on};
-  const Route<A>* route =
-      is_on_every_link(destination) ? &same_link : tables_->routes.find(destination);
+  const Route<A>* route = is_on_every_link(destination) ? &same_link : routes->find(destination);
   if (route == nullptr || route->link >= kGroup) return false;
   frame.link = static_cast<std::uint8_t>(route->link);
-  const Way way = find_way(frame, *route, destination, now, wire);
+  const Way way = find_way(frame, *route, destination, in_vlan, now, wire);
   if (way.mac == nullptr) {
     return way.may_wait() && common_.hold({.frame = frame,
                                            .headers = {},
                                            .neighbour = way.id,
                                            .came_on = came_on,
                                            .is_v4 = A::kBytes == 4,
-                                           .is_own = true});
+                                           .is_own = true,
+                                           .customer = in_vlan});
   }
   common_.send_own(frame, wire);
   return true;

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -61,6 +62,13 @@ struct HostAddresses {
   /// Neighbours with configured MACs: the host does not ask for them, and no packet changes their
   /// MACs.
   std::vector<Permanent> neighbours;
+  /// Addresses and routes of links with customers in VLANs. They hold in each of these VLANs, and
+  /// for nobody else: so several links may have the same ones.
+  struct OfCustomers {
+    std::vector<Own> own;
+    std::vector<Route<A>> routes;
+  };
+  OfCustomers of_customers;
 };
 
 /// The check of a packet's source (RFC 3704).
@@ -85,6 +93,7 @@ struct HostLink {
   /// The kernel has an interface there: packets to the host's own addresses, or to all stations on
   /// the link, go to the kernel unless a service takes them.
   bool has_kernel = false;
+  bool has_customer_vlans = false;  ///< all frames on the link are in the VLANs of customers
 };
 
 /// Tables of one address family that several hosts with the same links may share. They never
@@ -101,6 +110,33 @@ struct HostTables {
   Routes<A> beyond;  ///< `routes` without the virtual addresses; empty if `passes` is false
   Routes<A> served;  ///< destinations of packets that services may take
   KnownAddresses<A> local;  ///< the host's own and virtual addresses
+
+  /// Addresses and routes in the VLANs of customers on a link.
+  struct Inside {
+    std::vector<typename HostAddresses<A>::Own> own;
+    Routes<A> routes;
+  };
+  /// Returns those of that link; null: it has no customers in VLANs.
+  const Inside* inside(unsigned link) const {
+    return link < insides_.size() ? insides_[link].get() : nullptr;
+  }
+  /// Returns the host's own addresses, among them all on that link.
+  const std::vector<typename HostAddresses<A>::Own>& own_on(unsigned link) const {
+    const Inside* const customers = inside(link);
+    return customers != nullptr ? customers->own : addresses.own;
+  }
+  /// Returns the destination's route for packets that came on that link, whose own addresses go
+  /// before all other routes; null if there is none.
+  const Route<A>* find(const A& destination, unsigned link) const {
+    if (const Inside* const customers = inside(link); customers != nullptr) {
+      const Route<A>* const route = customers->routes.find(destination);
+      if (route != nullptr && route->link >= kGroup) return route;
+    }
+    return routes.find(destination);
+  }
+
+ private:
+  std::vector<std::unique_ptr<const Inside>> insides_;  // by link
 };
 
 /// Returns the host's own addresses and the virtual ones.
@@ -124,6 +160,7 @@ struct KnownNeighbour {
   unsigned link = 0;
   AnyAddress address;
   Mac mac;
+  Zone customer = 0;  ///< the neighbour is in his VLAN; 0: in no customer's
 };
 
 /// A neighbour that does not answer.
@@ -171,6 +208,7 @@ struct HeldFrame {
   bool is_v4;
   bool is_as_it_came = false;  ///< no function rewrote the frame
   bool is_own = false;         ///< the host made the frame
+  Zone customer = 0;           ///< the neighbour is in his VLAN; 0: in no customer's
 };
 
 /// Rate limit of ICMP errors (RFC 1812, 4.3.2.8): a token bucket for `kAtOnce` tokens that fills by
@@ -201,11 +239,17 @@ struct HostCommon {
   /// process that took over lost packets to neighbours that it did not know yet.
   static constexpr std::size_t kMaxHeld = 512;
   static constexpr std::size_t kMaxHeldEach = 128;
+  /// Largest number of frames that wait in the VLAN of one customer, so that there is room for
+  /// those of others.
+  static constexpr std::size_t kMaxHeldOfCustomer = 32;
   /// Holds a frame. False: there is no room.
   bool hold(const HeldFrame& frame);
   /// Removes and returns the frames that wait for the neighbour.
   std::vector<HeldFrame> take_held(std::uint32_t neighbour, bool is_v4);
   void send_own(const Outgoing& frame, Wire& wire);
+  /// Sends a whole frame that the host made in a neighbourhood: with a tag, if that is a
+  /// customer's.
+  void send_on(const Neighbourhood& in, Outgoing frame, Wire& wire);
 };
 
 /// A packet's key as it arrived, and as the line rewrote it.
@@ -255,9 +299,9 @@ class HostFor {
   After route(Handling& handling);
   /// Does what `Host::tell` does, for this family.
   void tell(const Reset<Key<A>>& reset, Tick now, Wire& wire);
-  /// Processes a notice that came on the link. `answers`: this worker, and no other, answers the
-  /// notice if it is a question.
-  void hear(const Notice<A>& notice, unsigned link, bool answers, Tick now, Wire& wire);
+  /// Processes a notice that came in the neighbourhood. `answers`: this worker, and no other,
+  /// answers the notice if it is a question.
+  void hear(const Notice<A>& notice, const Neighbourhood& on, bool answers, Tick now, Wire& wire);
   /// True if a kernel interface on the link should get the notice, too. False only for questions
   /// about virtual addresses, which the host answers.
   bool concerns_kernel(const Notice<A>& notice) const {
@@ -267,7 +311,8 @@ class HostFor {
   std::uint64_t keep_for_host(Burst& burst, const Steering& steering) const;
   /// True for a packet that no service takes, to the host itself or to a virtual address.
   bool is_for_host(const Key<A>& key, const Steering& steering) const {
-    return tables_->local.contains(key.destination) && !belongs_to_service(key, steering);
+    return (tables_->local.contains(key.destination) || is_own_for_customer(key)) &&
+           !belongs_to_service(key, steering);
   }
   /// Returns a bit for each ICMP error that is addressed to the host itself and quotes a packet of
   /// the host or its kernel, not of a service.
@@ -278,8 +323,8 @@ class HostFor {
   void append_known(std::vector<KnownNeighbour>& all) const;
   void append_silent(std::vector<SilentNeighbour>& all) const;
   void append_rivals(std::vector<Rival>& all) const;
-  WayTo way_to(const A& destination) const;
-  void know(unsigned link, const A& address, const Mac& mac, Tick now, Wire& wire);
+  WayTo way_to(const A& destination, Zone customer) const;
+  void know(const Neighbourhood& on, const A& address, const Mac& mac, Tick now, Wire& wire);
 
  private:
   static constexpr unsigned kLocal = HostTables<A>::kLocal;
@@ -297,12 +342,19 @@ class HostFor {
     unsigned mtu = 0;
   };
 
-  Way find_way(const Outgoing& frame, const Route<A>& route, const A& destination, Tick now,
-               Wire& wire);
+  /// The way of packets to a customer.
+  struct ToCustomer {
+    Customers::Access access;
+    const Routes<A>* routes = nullptr;  ///< his VLAN's, or those to his tunnel's far end
+    Zone in_vlan = 0;                   ///< his number if he has a VLAN; else 0
+  };
+  std::optional<ToCustomer> to_customer(Zone customer) const;
+  Way find_way(const Outgoing& frame, const Route<A>& route, const A& destination, Zone in_vlan,
+               Tick now, Wire& wire);
   static std::optional<A> next_hop(const Handling& handling);
   void limit_mss(const Handling& handling, unsigned link) const;
   bool divide(const Handling& handling, unsigned mtu);
-  void send_parts(const Handling& handling, const Way& way);
+  void send_parts(const Handling& handling, const Way& way, Zone in_vlan);
   After answer(Handling& handling);
   bool is_for_kernel(const Handling& handling, const A& destination) const;
   After give_to_kernel(Handling& handling);
@@ -310,7 +362,7 @@ class HostFor {
   After send_back(Handling& handling, const A& to);
   bool send_to(Outgoing frame, A destination, unsigned came_on, Tick now, Wire& wire,
                Zone customer = 0);
-  void note_rival(const Notice<A>& notice, unsigned link);
+  void note_rival(const Notice<A>& notice, const Neighbourhood& on);
   After refuse(Handling& handling, Verdict why, IcmpError error, unsigned mtu = 0);
   /// Sends an ICMP error, unless the configuration, the rate limit or the packet forbids it.
   /// `sent`: the packet's keys before and after the line rewrote it, by which the error quotes the
@@ -318,10 +370,11 @@ class HostFor {
   void tell(IcmpError error, const About& about, const std::optional<RewrittenKey<A>>& sent,
             Tick now, Wire& wire);
   bool is_own(const A& address) const;
+  bool is_own_for_customer(const Key<A>& key) const;
   bool belongs_to_service(const Key<A>& key, const Steering& steering) const;
   bool is_virtual(const A& address) const;
   bool is_answered_on(const A& address, unsigned link) const;
-  bool is_neighbour_on(const A& address, unsigned link) const;
+  bool is_neighbour_on(const A& address, const Neighbourhood& on) const;
   A asker(unsigned link, const A& target) const;
   std::optional<A> own_address(unsigned link) const;
 

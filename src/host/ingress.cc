@@ -23,6 +23,18 @@ std::vector<A> own_sources(const HostTables<A>& tables) {
   return all;
 }
 
+/// Returns these addresses of all links, also those with customers in VLANs.
+template <class A>
+std::vector<A> own_sources_everywhere(const HostTables<A>& tables) {
+  std::vector<A> all = own_sources(tables);
+  HostAddresses<A> more;
+  more.own = tables.addresses.of_customers.own;
+  for (const auto& own : more.own) all.push_back(own.address);
+  const auto broadcasts = broadcasts_of(more);
+  all.insert(all.end(), broadcasts.begin(), broadcasts.end());
+  return all;
+}
+
 /// Mask of the first six of eight bytes.
 constexpr std::uint64_t kMacBytes =
     std::bit_cast<std::uint64_t>(std::array<std::uint8_t, 8>{255, 255, 255, 255, 255, 255});
@@ -112,22 +124,26 @@ template <class A>
 IngressFor<A>::IngressFor(const HostTables<A>& tables)
     : tables_(&tables),
       sources_(own_sources(tables)),
+      some_sources_(own_sources_everywhere(tables)),
       virtual_(tables.addresses.virtual_addresses) {}
 
 /// True if a packet may have this source (RFC 1122, 3.2.1.3; RFC 1812, 5.3.7; RFC 4291, 2.5.2,
 /// 2.5.3 and 2.7). A station without an address sends to groups and broadcast addresses only. As in
 /// Linux, sources in the other ranges of RFC 6890 are taken in.
 template <class A>
-bool IngressFor<A>::may_send(const A& source, bool to_group) const {
+bool IngressFor<A>::may_send(const A& source, bool to_group, unsigned link) const {
   if (source == A{}) return to_group;
-  return is_one_host(source) && !sources_.contains(source);
+  if (!is_one_host(source) || sources_.contains(source)) return false;
+  if (!some_sources_.contains(source)) return true;
+  const Route<A>* const back = tables_->find(source, link);
+  return back == nullptr || back->link < HostTables<A>::kGroup;
 }
 
 template <class A>
 auto IngressFor<A>::judge(const A& source, const A& destination, const Headers& headers,
                           Verdict was, bool to_all, bool advertises, ReversePath reverse_path,
                           unsigned link) const -> Ruling {
-  const Route<A>* const to = tables_->routes.find(destination);
+  const Route<A>* const to = tables_->find(destination, link);
   const bool is_own = to != nullptr && to->link == HostTables<A>::kLocal;
   const bool to_group =
       is_group(destination) || (to != nullptr && to->link == HostTables<A>::kGroup);
@@ -138,7 +154,7 @@ auto IngressFor<A>::judge(const A& source, const A& destination, const Headers& 
   // If packets to virtual addresses may pass, another machine may reply from such an address.
   const bool may_pass =
       tables_->addresses.passes && !is_own && !to_group && virtual_.contains(source);
-  if (!may_pass && !may_send(source, to_group)) return {Verdict::martian_source, true};
+  if (!may_pass && !may_send(source, to_group, link)) return {Verdict::martian_source, true};
   const Verdict unfiled = was == Verdict::tracked ? Verdict::no_service : was;
   if (reverse_path != ReversePath::off && source != A{} && !is_on_every_link(source)) {
     const auto& routes = may_pass ? tables_->beyond : tables_->routes;

@@ -51,7 +51,7 @@ class IngressFor {
   /// address gives no reason for that.
   /// @{
   static std::uint8_t odd_class(const A& address) { return kOdd<A>[address.bytes[0]]; }
-  std::uint8_t odd_source(const A& source) const { return sources_.may_contain(source); }
+  std::uint8_t odd_source(const A& source) const { return some_sources_.may_contain(source); }
   /// @}
 
   struct Ruling {
@@ -65,10 +65,12 @@ class IngressFor {
                bool to_all, bool advertises, ReversePath reverse_path, unsigned link) const;
 
  private:
-  bool may_send(const A& source, bool to_group) const;
+  bool may_send(const A& source, bool to_group, unsigned link) const;
 
   const HostTables<A>* tables_;
   KnownAddresses<A> sources_;  ///< own, virtual and directed broadcast addresses
+  /// These, and those of links with customers in VLANs, which hold there only.
+  KnownAddresses<A> some_sources_;
   KnownAddresses<A> virtual_;
 };
 

@@ -12,13 +12,12 @@ class HostFor<A>::Listening final : public Neighbours<A>::Listener {
  public:
   Listening(HostFor& host, Wire& wire, Tick now) : host_(host), wire_(wire), now_(now) {}
 
-  void ask(unsigned link, const A& target, const Mac* one) override {
+  void ask(const Neighbourhood& on, const A& target, const Mac* one) override {
     Outgoing frame = wire_.make(kNoticeBytes);
     if (frame.data == nullptr) return;
-    frame.length = write_question(frame.data, common().links[link].mac, host_.asker(link, target),
-                                  target, one);
-    frame.link = static_cast<std::uint8_t>(link);
-    common().send_own(frame, wire_);
+    frame.length = write_question(frame.data, common().links[on.link].mac,
+                                  host_.asker(on.link, target), target, one);
+    common().send_on(on, frame, wire_);
   }
   void resolved(std::uint32_t id, const Mac& mac) override {
     for (const HeldFrame& held : common().take_held(id, A::kBytes == 4)) {

@@ -5,8 +5,8 @@
 namespace millrace {
 
 template <class A>
-void Neighbours<A>::keep(unsigned link, const A& address, Tick now, Listener& listener) {
-  const Id id = find_or_add(link, address, now, kMax);
+void Neighbours<A>::keep(const Neighbourhood& on, const A& address, Tick now, Listener& listener) {
+  const Id id = find_or_add(on, address, now);
   if (id == kNone) return;
   set_kept(all_[id], true);
   if (all_[id].state == State::failed) begin(id, now, listener);
@@ -14,9 +14,11 @@ void Neighbours<A>::keep(unsigned link, const A& address, Tick now, Listener& li
 
 template <class A>
 void Neighbours<A>::set_kept(Neighbour& one, bool is_kept) {
-  const std::size_t before = counts(one) ? 1 : 0;
+  const bool counted = counts(one);
   one.is_kept = is_kept;
-  unanswered_ += (counts(one) ? 1 : 0) - before;
+  if (counted == counts(one)) return;
+  std::size_t& count = unanswered(one.where.customer());
+  count += counted ? -std::size_t{1} : 1;
 }
 
 template <class A>
@@ -28,18 +30,19 @@ void Neighbours<A>::keep_none() {
 }
 
 template <class A>
-void Neighbours<A>::make_permanent(unsigned link, const A& address, const Mac& mac, Tick now,
-                                   Listener& listener) {
-  const Id id = find_or_add(link, address, now, kMax);
+void Neighbours<A>::make_permanent(const Neighbourhood& on, const A& address, const Mac& mac,
+                                   Tick now, Listener& listener) {
+  const Id id = find_or_add(on, address, now);
   if (id == kNone) return;
   set_kept(all_[id], true);
   confirm(id, mac, State::permanent, now, listener);
 }
 
 template <class A>
-typename Neighbours<A>::Way Neighbours<A>::use(unsigned link, const A& address, Tick now,
+typename Neighbours<A>::Way Neighbours<A>::use(const Neighbourhood& on, const A& address, Tick now,
                                                Listener& listener) {
-  const Id id = find_or_add(link, address, now);
+  const Id id =
+      find_or_add(on, address, now, on.customer == 0 ? kMaxUnanswered : kMaxUnansweredOfCustomer);
   if (id == kNone) return {};
   Neighbour& one = all_[id];
   one.last_used = now;
@@ -54,9 +57,9 @@ typename Neighbours<A>::Way Neighbours<A>::use(unsigned link, const A& address, 
 }
 
 template <class A>
-void Neighbours<A>::advertised(unsigned link, const A& address, const Heard& heard, Tick now,
-                               Listener& listener) {
-  const auto known = ids_.find({link, address});
+void Neighbours<A>::advertised(const Neighbourhood& on, const A& address, const Heard& heard,
+                               Tick now, Listener& listener) {
+  const auto known = ids_.find(Where(on, address));
   if (known == ids_.end()) return;  // an advertisement adds no neighbour (RFC 4861, 7.2.5)
   const Id id = known->second;
   Neighbour& one = all_[id];
@@ -78,9 +81,9 @@ void Neighbours<A>::advertised(unsigned link, const A& address, const Heard& hea
 }
 
 template <class A>
-void Neighbours<A>::asked_by(unsigned link, const A& address, const Mac& mac, Tick now,
+void Neighbours<A>::asked_by(const Neighbourhood& on, const A& address, const Mac& mac, Tick now,
                              Listener& listener) {
-  const Id id = find_or_add(link, address, now, kMax);
+  const Id id = find_or_add(on, address, now);
   if (id == kNone || all_[id].state == State::permanent) return;
   if (is_unanswered(all_[id].state) || all_[id].mac != mac)
     confirm(id, mac, State::stale, now, listener);
@@ -130,7 +133,7 @@ void Neighbours<A>::expire(Id id, Tick now, Listener& listener) {
     const bool counted = counts(one);
     enter(id, State::failed, now);
     one.is_silent = true;
-    if (!counted && counts(one)) ++unanswered_;
+    if (!counted && counts(one)) ++unanswered(one.where.customer());
     listener.failed(id);
   }
 }
@@ -147,7 +150,7 @@ void Neighbours<A>::ask(Id id, Tick now, Listener& listener) {
   Neighbour& one = all_[id];
   ++one.asked;
   enter(id, one.state, now);
-  listener.ask(one.where.link, one.where.address,
+  listener.ask(one.where.neighbourhood(), one.where.address,
                one.state == State::incomplete ? nullptr : &one.mac);
 }
 
@@ -155,7 +158,7 @@ template <class A>
 void Neighbours<A>::confirm(Id id, const Mac& mac, State state, Tick now, Listener& listener) {
   Neighbour& one = all_[id];
   const bool waited = is_unanswered(one.state);
-  if (counts(one)) --unanswered_;
+  if (counts(one)) --unanswered(one.where.customer());
   one.mac = mac;
   one.is_silent = false;
   enter(id, state, now);
@@ -175,12 +178,12 @@ void Neighbours<A>::enter(Id id, State state, Tick now) {
 }
 
 template <class A>
-typename Neighbours<A>::Id Neighbours<A>::find_or_add(unsigned link, const A& address, Tick now,
-                                                      std::size_t most) {
-  const Where where{link, address};
+typename Neighbours<A>::Id Neighbours<A>::find_or_add(const Neighbourhood& on, const A& address,
+                                                      Tick now, std::size_t most) {
+  const Where where(on, address);
   if (const auto known = ids_.find(where); known != ids_.end()) return known->second;
-  if (unanswered_ >= most) return kNone;
-  const Id id = place();
+  if (unanswered(on.customer) >= most) return kNone;
+  const Id id = place(on.customer);
   if (id == kNone) return kNone;
   all_[id] = {.where = where,
               .is_there = true,
@@ -188,37 +191,57 @@ typename Neighbours<A>::Id Neighbours<A>::find_or_add(unsigned link, const A& ad
               .until = now,
               .last_used = now};
   ids_.emplace(where, id);
-  ++unanswered_;
+  ++unanswered(on.customer);
+  if (on.customer != 0) of_customers_[on.customer].ids.push_back(id);
   return id;
 }
 
-/// Returns a free id. If there is none, evicts the least recently used of `kTries` random
-/// neighbours, and returns its id; none if all of these are kept or have not answered.
+/// Returns a free id, if necessary that of a neighbour that is evicted: one of the customer's, if
+/// he has as many as he may have. None if no such neighbour is found.
 template <class A>
-typename Neighbours<A>::Id Neighbours<A>::place() {
+typename Neighbours<A>::Id Neighbours<A>::place(Zone customer) {
+  if (customer != 0) {
+    const std::vector<Id>& his = of_customers_[customer].ids;
+    if (his.size() >= kMaxOfCustomer &&
+        !evict_one(his.size(), [&his](std::size_t n) { return his[n]; }))
+      return kNone;
+  }
   if (free_.empty() && all_.size() < kMax) {
     all_.emplace_back();
     return static_cast<Id>(all_.size() - 1);
   }
-  if (free_.empty()) {
-    Id oldest = kNone;
-    for (unsigned tries = 0; tries < kTries; ++tries) {
-      const auto id = static_cast<Id>(random_() % all_.size());
-      if (all_[id].is_kept || is_unanswered(all_[id].state)) continue;
-      if (oldest == kNone || all_[id].last_used - all_[oldest].last_used < 0) oldest = id;
-    }
-    if (oldest == kNone) return kNone;
-    remove(oldest);
-  }
+  if (free_.empty() && !evict_one(all_.size(), [](std::size_t n) { return static_cast<Id>(n); }))
+    return kNone;
   const Id id = free_.back();
   free_.pop_back();
   return id;
 }
 
+/// Evicts the least recently used of `kTries` random neighbours, of `count` with the ids
+/// `id_at(n)`. False if all of these are kept or have not answered.
+template <class A>
+template <class IdAt>
+bool Neighbours<A>::evict_one(std::size_t count, IdAt&& id_at) {
+  Id oldest = kNone;
+  for (unsigned tries = 0; tries < kTries; ++tries) {
+    const Id id = id_at(static_cast<std::size_t>(random_() % count));
+    if (all_[id].is_kept || is_unanswered(all_[id].state)) continue;
+    if (oldest == kNone || all_[id].last_used - all_[oldest].last_used < 0) oldest = id;
+  }
+  if (oldest != kNone) remove(oldest);
+  return oldest != kNone;
+}
+
 template <class A>
 void Neighbours<A>::remove(Id id) {
   Neighbour& one = all_[id];
-  if (counts(one)) --unanswered_;
+  const Zone customer = one.where.customer();
+  if (counts(one)) --unanswered(customer);
+  if (customer != 0) {
+    const auto its = of_customers_.find(customer);
+    std::erase(its->second.ids, id);
+    if (its->second.ids.empty()) of_customers_.erase(its);
+  }
   ids_.erase(one.where);
   one = {.is_busy = one.is_busy};
   free_.push_back(id);

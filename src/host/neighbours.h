@@ -16,6 +16,8 @@
 // `stale`. A failed neighbour that is not kept is removed after 1 s. The 30 s vary by half.
 //
 // A permanent neighbour was configured: nothing that is heard changes it.
+//
+// A customer in a VLAN of his own has a part of the cache: he can neither fill it nor evict others.
 #pragma once
 
 #include <cstddef>
@@ -39,6 +41,12 @@ struct Heard {
   bool overrides = true;      ///< the advertised MAC replaces a known one
 };
 
+/// The stations that hear each other: those on a link, or those in a customer's VLAN there.
+struct Neighbourhood {
+  unsigned link = 0;
+  Zone customer = 0;  ///< 0: the link itself
+};
+
 template <class A>
 class Neighbours {
  public:
@@ -48,6 +56,10 @@ class Neighbours {
   /// Largest number of neighbours without an answer so far: beyond it packets add no new neighbour,
   /// so that a network scan does not fill the cache. Kept neighbours do not count.
   static constexpr std::size_t kMaxUnanswered = 256;
+  /// The same two numbers for the neighbours of one customer, which do not count for others. A new
+  /// neighbour of a customer evicts one of his.
+  static constexpr std::size_t kMaxOfCustomer = 256;
+  static constexpr std::size_t kMaxUnansweredOfCustomer = 32;
   static constexpr std::uint32_t kReachableMs = 30'000;  ///< RFC 4861, 10
   static constexpr std::uint32_t kDelayMs = 5'000;
   static constexpr std::uint32_t kRetransmitMs = 1'000;
@@ -73,7 +85,7 @@ class Neighbours {
   class Listener {
    public:
     virtual ~Listener() = default;
-    virtual void ask(unsigned link, const A& target, const Mac* one) = 0;
+    virtual void ask(const Neighbourhood& on, const A& target, const Mac* one) = 0;
     /// Sends the frames that wait for the neighbour, whose MAC is known now.
     virtual void resolved(Id id, const Mac& mac) = 0;
     /// Drops the frames that wait for the neighbour, which does not answer.
@@ -91,9 +103,9 @@ class Neighbours {
   void keep_none();
   /// Keeps a neighbour: asks for its MAC while that is not known, and again after each failure,
   /// whether or not packets go there.
-  void keep(unsigned link, const A& address, Tick now, Listener& listener);
+  void keep(const Neighbourhood& on, const A& address, Tick now, Listener& listener);
   /// Gives a neighbour that MAC until `keep_none`.
-  void make_permanent(unsigned link, const A& address, const Mac& mac, Tick now,
+  void make_permanent(const Neighbourhood& on, const A& address, const Mac& mac, Tick now,
                       Listener& listener);
 
   /// The result of `use`, which is called for each packet that goes to a neighbour.
@@ -105,13 +117,14 @@ class Neighbours {
     /// True if the packet may wait until the MAC is known.
     bool may_wait() const { return id != kNone && !failed; }
   };
-  Way use(unsigned link, const A& address, Tick now, Listener& listener);
+  Way use(const Neighbourhood& on, const A& address, Tick now, Listener& listener);
 
   /// Processes an ARP reply or a neighbour advertisement.
-  void advertised(unsigned link, const A& address, const Heard& heard, Tick now,
+  void advertised(const Neighbourhood& on, const A& address, const Heard& heard, Tick now,
                   Listener& listener);
   /// Learns the MAC of a neighbour that asks for one of the host's addresses (RFC 4861, 7.2.3).
-  void asked_by(unsigned link, const A& address, const Mac& mac, Tick now, Listener& listener);
+  void asked_by(const Neighbourhood& on, const A& address, const Mac& mac, Tick now,
+                Listener& listener);
 
   /// Advances time. To be called every `kTickMs` or more often.
   static constexpr std::uint32_t kTickMs = 50;
@@ -119,36 +132,45 @@ class Neighbours {
 
   std::size_t size() const { return ids_.size(); }
 
-  /// Calls `each(link, address, mac)` for all neighbours with a known MAC.
+  /// Calls `each(neighbourhood, address, mac)` for all neighbours with a known MAC.
   template <class Each>
   void for_each_known(Each&& each) const {
     for (const Neighbour& one : all_) {
       if (one.is_there && !is_unanswered(one.state))
-        each(one.where.link, one.where.address, one.mac);
+        each(one.where.neighbourhood(), one.where.address, one.mac);
     }
   }
-  /// Calls `each(link, address)` for all kept neighbours that did not answer when last asked.
+  /// Calls `each(neighbourhood, address)` for all kept neighbours that did not answer when last
+  /// asked.
   template <class Each>
   void for_each_silent(Each&& each) const {
     for (const Neighbour& one : all_) {
-      if (one.is_there && one.is_kept && one.is_silent) each(one.where.link, one.where.address);
+      if (one.is_there && one.is_kept && one.is_silent)
+        each(one.where.neighbourhood(), one.where.address);
     }
   }
   /// True if that neighbour did not answer when last asked.
-  bool is_silent(unsigned link, const A& address) const {
-    const auto known = ids_.find({link, address});
+  bool is_silent(const Neighbourhood& on, const A& address) const {
+    const auto known = ids_.find(Where(on, address));
     return known != ids_.end() && all_[known->second].is_silent;
   }
 
  private:
   struct Where {
-    unsigned link;
+    Where() = default;
+    Where(const Neighbourhood& on, const A& its)
+        : link_and_customer(on.link << 24 | on.customer), address(its) {}
+
+    std::uint32_t link_and_customer = 0;  ///< in one word, which is hashed at once
     A address;
+    Zone customer() const { return link_and_customer & 0xffffff; }
+    Neighbourhood neighbourhood() const { return {link_and_customer >> 24, customer()}; }
     friend bool operator==(const Where&, const Where&) = default;
     template <class H>
     friend H AbslHashValue(H hash, const Where& where) {
       const auto* bytes = reinterpret_cast<const unsigned char*>(where.address.bytes.data());
-      return H::combine_contiguous(H::combine(std::move(hash), where.link), bytes, A::kBytes);
+      return H::combine_contiguous(H::combine(std::move(hash), where.link_and_customer), bytes,
+                                   A::kBytes);
     }
   };
   struct Neighbour {
@@ -166,10 +188,21 @@ class Neighbours {
     bool ends_by_itself() const { return is_there && state != State::reachable && !lasts(state); }
   };
 
+  /// The neighbours of one customer.
+  struct OfCustomer {
+    std::vector<Id> ids;
+    std::size_t unanswered = 0;  ///< number of those for which `counts` is true
+  };
+
   /// Returns a neighbour's id, and adds the neighbour if it is new; none if it is new and `most`
   /// neighbours have not answered, or no id is free.
-  Id find_or_add(unsigned link, const A& address, Tick now, std::size_t most = kMaxUnanswered);
-  Id place();
+  Id find_or_add(const Neighbourhood& on, const A& address, Tick now, std::size_t most = kMax);
+  Id place(Zone customer);
+  template <class IdAt>
+  bool evict_one(std::size_t count, IdAt&& id_at);
+  std::size_t& unanswered(Zone customer) {
+    return customer == 0 ? unanswered_ : of_customers_[customer].unanswered;
+  }
   void remove(Id id);
   void enter(Id id, State state, Tick now);
   void watch(Id id);
@@ -191,7 +224,8 @@ class Neighbours {
   std::vector<Id> free_;
   std::vector<Id> busy_;  // all neighbours for which `ends_by_itself` is true, and others
   absl::flat_hash_map<Where, Id> ids_;
-  std::size_t unanswered_ = 0;
+  std::size_t unanswered_ = 0;  // neighbours of no customer for which `counts` is true
+  absl::flat_hash_map<Zone, OfCustomer> of_customers_;  // those with neighbours
   Tick ticked_;
   std::minstd_rand random_;
 };

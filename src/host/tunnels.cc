@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/protocol.h"
+#include "core/vlan_tag.h"
 #include "host/addresses_of.h"
 #include "host/ethernet.h"
 #include "host/hop_limit.h"
@@ -77,10 +78,15 @@ bool pass_congestion_on(std::byte* inner, unsigned outer_class) {
 Tunnels::Tunnels(std::shared_ptr<const Customers> customers, std::span<const End> ends)
     : customers_(std::move(customers)) {
   if (customers_ == nullptr || customers_->empty()) return;
-  for (const End& end : ends) {
-    if (by_link_.size() <= end.link) by_link_.resize(end.link + 1);
-    by_link_[end.link] = {true, end};
+  for (const End& end : ends) on(end.link) = {Kind::tunnels, end};
+  for (const CustomerGroup& group : customers_->groups()) {
+    if (!group.vlans.is_empty()) on(group.link).kind = Kind::vlans;
   }
+}
+
+auto Tunnels::on(unsigned link) -> OnLink& {
+  if (by_link_.size() <= link) by_link_.resize(link + 1);
+  return by_link_[link];
 }
 
 // --- unwrapping
@@ -116,16 +122,40 @@ bool Tunnels::unwrap(Burst& burst, unsigned i, const End& end) const {
   return true;
 }
 
+/// Takes off the tag of a customer's VLAN.
+void Tunnels::unwrap_vlan(Burst& burst, unsigned i, unsigned link) const {
+  const Zone customer = customers_->find(link, vlan_of({burst.data[i], burst.length[i]}));
+  if (customer == 0) return;
+  take_tag(burst.data[i]);
+  burst.data[i] += kVlanTagBytes;
+  burst.length[i] = static_cast<std::uint16_t>(burst.length[i] - kVlanTagBytes);
+  burst.wire_length[i] -= kVlanTagBytes;
+  burst.customer[i] = customer;
+  burst.from_customer |= std::uint64_t{1} << i;
+}
+
 void Tunnels::unwrap(Burst& burst, const Arrival& arrival) const {
-  if (arrival.is_foreign || !are_on(arrival.link)) return;
-  const End& end = by_link_[arrival.link].end;
-  for (unsigned i = arrival.begin; i < arrival.end; ++i) unwrap(burst, i, end);
+  const Kind kind = arrival.is_foreign ? Kind::none : kind_on(arrival.link);
+  if (kind == Kind::vlans) {
+    for (unsigned i = arrival.begin; i < arrival.end; ++i) unwrap_vlan(burst, i, arrival.link);
+  } else if (kind == Kind::tunnels) {
+    const End& end = by_link_[arrival.link].end;
+    for (unsigned i = arrival.begin; i < arrival.end; ++i) unwrap(burst, i, end);
+  }
+}
+
+/// Returns why a frame on a link with customers in VLANs is dropped; `tracked` if it is not.
+Verdict Tunnels::verdict_in_vlans(const Burst& burst, unsigned i) {
+  if ((burst.from_customer >> i & 1) == 0) return Verdict::foreign_vlan;
+  const bool is_v6 = burst.headers[i].family == 6 && !is_drop(burst.verdict[i]);
+  return is_v6 ? Verdict::untranslated : Verdict::tracked;
 }
 
 /// Returns why a packet was not unwrapped; `tracked` if it is of no tunnel.
 Verdict Tunnels::verdict_on(const Burst& burst, unsigned i, const End& end) const {
   const Headers& headers = burst.headers[i];
-  if (headers.family != 4) return Verdict::tracked;
+  if ((burst.from_customer >> i & 1) != 0 || is_drop(burst.verdict[i]) || headers.family != 4)
+    return Verdict::tracked;
   const std::byte* const ip = burst.data[i] + headers.l3;
   if (detail::u8(ip + 9) != kProtocolGre || address_at<AddressV4>(ip + 16) != end.address)
     return Verdict::tracked;
@@ -149,10 +179,12 @@ void Tunnels::file(Burst& burst, std::span<const Arrival> arrivals) const {
   }
   std::uint64_t dropped = 0;
   for (const Arrival& arrival : arrivals) {
-    if (!are_on(arrival.link)) continue;
+    const Kind kind = kind_on(arrival.link);
+    if (kind == Kind::none) continue;
     for (unsigned i = arrival.begin; i < arrival.end; ++i) {
-      if ((burst.from_customer >> i & 1) != 0 || is_drop(burst.verdict[i])) continue;
-      const Verdict verdict = verdict_on(burst, i, by_link_[arrival.link].end);
+      const Verdict verdict = kind == Kind::vlans
+                                  ? verdict_in_vlans(burst, i)
+                                  : verdict_on(burst, i, by_link_[arrival.link].end);
       if (verdict == Verdict::tracked) continue;
       burst.verdict[i] = verdict;
       dropped |= std::uint64_t{1} << i;
@@ -163,8 +195,15 @@ void Tunnels::file(Burst& burst, std::span<const Arrival> arrivals) const {
 
 // --- wrapping
 
-void Tunnels::wrap(Outgoing& frame, const Customers::Tunnel& tunnel) const {
-  const unsigned more = overhead(tunnel);
+void Tunnels::wrap(Outgoing& frame, const Customers::Access& access) const {
+  if (access.vlan != 0) {
+    frame.data -= kVlanTagBytes;
+    frame.length = static_cast<std::uint16_t>(frame.length + kVlanTagBytes);
+    detail::store(frame.data + kEthernetHeader,
+                  detail::big_endian<std::uint32_t>(access.vlan << 16 | kEtherTypeV4));
+    return;
+  }
+  const unsigned more = overhead(access);
   const std::byte* const inner = frame.data + kEthernetHeader;
   std::byte* const ip = frame.data + kEthernetHeader - more;
   const auto total = static_cast<std::uint16_t>(frame.length - kEthernetHeader + more);
@@ -175,13 +214,13 @@ void Tunnels::wrap(Outgoing& frame, const Customers::Tunnel& tunnel) const {
   header[6] = std::byte{0x40};  // DF: with it, RFC 6864 lets the identification be 0
   header[8] = std::byte{kFirstHopLimit};
   header[9] = std::byte{kProtocolGre};
-  std::memcpy(&header[12], by_link_[tunnel.link].end.address.bytes.data(), AddressV4::kBytes);
-  std::memcpy(&header[16], tunnel.end.bytes.data(), AddressV4::kBytes);
+  std::memcpy(&header[12], by_link_[access.link].end.address.bytes.data(), AddressV4::kBytes);
+  std::memcpy(&header[16], access.end.bytes.data(), AddressV4::kBytes);
   detail::store(&header[10], internet_checksum(header));
   std::memcpy(ip, header.data(), kIp);
-  const std::uint32_t flags = tunnel.key ? kHasKey << 16 : 0;
+  const std::uint32_t flags = access.key ? kHasKey << 16 : 0;
   detail::store(ip + kIp, detail::big_endian<std::uint32_t>(flags | kEtherTypeV4));
-  if (tunnel.key) detail::store(ip + kIp + kGre, detail::big_endian<std::uint32_t>(*tunnel.key));
+  if (access.key) detail::store(ip + kIp + kGre, detail::big_endian<std::uint32_t>(*access.key));
   frame.data -= more;
   frame.length = static_cast<std::uint16_t>(frame.length + more);
 }

@@ -161,7 +161,7 @@ TEST_F(TunnelsTest, CongestionIsPassedOn) {
 
 TEST_F(TunnelsTest, WhatIsWrappedIsTheSameUnwrapped) {
   for (const Zone customer : {1U, 256U, 257U}) {
-    const auto tunnel = tunnels_.tunnel_of(customer);
+    const auto tunnel = tunnels_.access_of(customer);
     Bytes memory = test::zeros(100) + framed(inner(0x2a));
     Outgoing out{.data = &memory[100], .length = static_cast<std::uint16_t>(memory.size() - 100)};
     tunnels_.wrap(out, *tunnel);

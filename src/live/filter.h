@@ -45,7 +45,8 @@ Result<ConnectionFilter> parse_filter(Parameters parameters, const Customers& cu
 
 /// Reads the key that the parameters `protocol`, `source`, `source_port`, `destination` and
 /// `destination_port` name; a missing port is 0. `customer` names the customer behind a
-/// tunnel that sends the packet. Errors: usage (a parameter is missing, unknown or wrong).
+/// tunnel or in a VLAN that sends the packet. Errors: usage (a parameter is missing, unknown or
+/// wrong).
 Result<AnyKey> parse_key(Parameters parameters, const Customers& customers);
 
 }  // namespace millrace

@@ -22,11 +22,14 @@ HostConfig host_config(const Config& config, const Devices& devices) {
                           .has_neighbours = has_neighbours(devices.name(link).kind),
                           .reverse_path = config.live.ports[link].reverse_path,
                           .mss = config.live.ports[link].mss,
-                          .has_kernel = !config.live.ports[link].kernel.empty()});
+                          .has_kernel = !config.live.ports[link].kernel.empty(),
+                          .has_customer_vlans = config.live.ports[link].has_customer_vlans});
   }
   for (const CustomerGroup& group : config.live.customers->groups()) {
     unsigned& overhead = host.links[group.link].tunnel_overhead;
-    overhead = std::max(overhead, Tunnels::overhead({group.link, group.ends.address, group.key}));
+    const Customers::Access access{
+        .link = group.link, .vlan = group.vlans.first, .end = {}, .key = group.key};
+    overhead = std::max(overhead, Tunnels::overhead(access));
   }
   return host;
 }
@@ -34,7 +37,10 @@ HostConfig host_config(const Config& config, const Devices& devices) {
 std::vector<LinkSettings> link_settings(const Config& config) {
   std::vector<LinkSettings> settings;
   for (const Config::Port& port : config.live.ports)
-    settings.push_back({.device = port.device, .mtu = port.mtu, .vlan = port.vlan});
+    settings.push_back({.device = port.device,
+                        .mtu = port.mtu,
+                        .vlan = port.vlan,
+                        .takes_other_vlans = port.has_customer_vlans});
   return settings;
 }
 

@@ -178,8 +178,8 @@ bool LivePort::is_drained() const {
          exchange_.is_at_rest();
 }
 
-void LivePort::hear(const Burst& burst, unsigned at, Handle packet) {
-  host_.hear({burst.data[at], burst.length[at]}, link_of(packet), now_, *this);
+void LivePort::hear(Handle packet) {
+  host_.hear(Devices::bytes(packet), {link_of(packet), Devices::customer_of(packet)}, now_, *this);
 }
 
 /// Sleeps if the worker may. The sleep grows with the idle time; it stays short while a shard is

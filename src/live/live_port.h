@@ -166,7 +166,7 @@ class LivePort final : public Port, private Wire, private WorkersExchange::Packe
   void passed_on(Handle packet) override {
     if (tracer_ != nullptr) tracer_->forget(packet);
   }
-  void hear(const Burst& burst, unsigned at, Handle packet) override;
+  void hear(Handle packet) override;
   bool give_to_kernel(Handle handle, unsigned link) override;
   void show_to_kernel(Handle handle, unsigned link) override;
   unsigned link_of(Handle handle) const { return hub_->devices().link_of(handle); }

@@ -173,7 +173,7 @@ unsigned Devices::receive(unsigned queue, Burst& burst, unsigned most) {
 }
 
 /// Finds the links of the packets from `burst.size` up to before `end`, by the VLANs in their tags,
-/// and takes these tags off.
+/// and takes off the tags of links' own VLANs.
 void Devices::Impl::find_links(Source& source, Burst& burst, unsigned end) const {
   for (unsigned i = burst.size; i < end; ++i) {
     rte_mbuf* const packet = mbuf(burst.handle[i]);
@@ -183,7 +183,7 @@ void Devices::Impl::find_links(Source& source, Burst& burst, unsigned end) const
     if (link == kNoLink) continue;
     source.in[link].add(1);
     packet->port = static_cast<std::uint16_t>(kOfLink + link);
-    if (vlan == 0) continue;
+    if (map.vlan_of(link) == 0) continue;
     take_tag(burst.data[i]);
     rte_pktmbuf_adj(packet, kVlanTagBytes);
     place(burst, i, burst.handle[i]);

@@ -1,8 +1,8 @@
 // Network devices, driven by DPDK: where packets come from and go to when millrace runs live.
 //
 // Users of this class see *links*, numbered as their settings were given: a device, or one of the
-// VLANs on a device (link_map.h). Frames have a VLAN's tag on the wire only: `receive` takes tags
-// off, and `transmit` puts them on.
+// VLANs on a device (link_map.h). Frames have such a VLAN's tag on the wire only: `receive` takes
+// tags off, and `transmit` puts them on. A link that takes all other VLANs keeps the tags.
 //
 // One thread opens, starts and closes the devices; any thread may read statistics. One worker at a
 // time polls a receive queue, and only worker n calls `transmit`, `has_waiting` and `drain` with
@@ -64,7 +64,7 @@ class Devices {
   unsigned links() const;
   /// Returns the name of the link's device.
   const DeviceName& name(unsigned link) const;
-  /// Returns the link's VLAN; 0: its frames have no tag.
+  /// Returns the link's VLAN; 0: its frames have no tag, or keep it.
   unsigned vlan(unsigned link) const;
   /// Returns the MAC of the link's device.
   Mac mac(unsigned link) const;

@@ -11,12 +11,17 @@ LinkMap::LinkMap(std::span<const LinkSettings> links) {
     if (!settings.device.target.empty())
       device = std::ranges::find(devices_, settings.device, &Device::name);
     if (device == devices_.end()) device = devices_.insert(device, {settings.device, number, {}});
-    if (settings.vlan != 0) device->by_vlan.assign(kVlans, kNoLink);
+    if (settings.vlan != 0 || settings.takes_other_vlans) device->by_vlan.assign(kVlans, kNoLink);
     links_.push_back({static_cast<unsigned>(device - devices_.begin()), settings.vlan});
   }
-  for (unsigned link = 0; link < links_.size(); ++link) {
-    const auto& [device, vlan] = links_[link];
-    if (has_vlans(device)) devices_[device].by_vlan[vlan] = static_cast<std::uint8_t>(link);
+  for (const bool others : {true, false}) {
+    for (unsigned link = 0; link < links_.size(); ++link) {
+      const auto& [device, vlan] = links_[link];
+      if (!has_vlans(device) || links[link].takes_other_vlans != others) continue;
+      auto& by_vlan = devices_[device].by_vlan;
+      const auto begin = by_vlan.begin() + (others ? 1 : vlan);
+      std::fill(begin, others ? begin + kMostVlan : begin + 1, static_cast<std::uint8_t>(link));
+    }
   }
 }
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "core/burst.h"
+#include "core/vlan_tag.h"
 #include "port/device_name.h"
-#include "port/vlan_tag.h"
 
 namespace millrace {
 
@@ -20,6 +20,9 @@ struct LinkSettings {
   DeviceName device;
   unsigned mtu = 0;   ///< 0: the kernel interface's MTU; 1500 for other devices
   unsigned vlan = 0;  ///< 0: the link's frames have no tag
+  /// The link has the frames of all VLANs that no other link of the device has, with their tags.
+  /// `vlan` is 0, and the link has no frames without a tag. One link of a device at most.
+  bool takes_other_vlans = false;
 };
 
 class LinkMap {
@@ -40,10 +43,10 @@ class LinkMap {
   unsigned vlan_of(unsigned link) const { return links_[link].vlan; }
 
   unsigned first_link(unsigned device) const { return devices_[device].first_link; }
-  /// False if the device has one link, whose frames have no tag.
+  /// False if the device has one link, whose frames have no tags.
   bool has_vlans(unsigned device) const { return !devices_[device].by_vlan.empty(); }
   /// Returns the link of the frames of a VLAN (0: those without a tag) on a device that has VLANs;
-  /// `kNoLink` if there is none.
+  /// `kNoLink` if there is none. The frames keep their tags if `vlan_of(link)` is 0.
   std::uint8_t link_of(unsigned device, unsigned vlan) const {
     return devices_[device].by_vlan[vlan];
   }

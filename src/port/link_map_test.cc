@@ -52,5 +52,26 @@ TEST(LinkMap, OneTaggedLinkMakesOtherFramesForeign) {
   EXPECT_EQ(map.link_of(0, 0), kNoLink);
 }
 
+TEST(LinkMap, ALinkMayTakeAllOtherVlans) {
+  LinkSettings others = link("af_packet:eth0");
+  others.takes_other_vlans = true;
+  const LinkMap map(std::vector{link("af_packet:eth1"), others, link("af_packet:eth0", 100),
+                                link("af_packet:eth0")});
+  ASSERT_EQ(map.devices(), 2U);
+  EXPECT_FALSE(map.has_vlans(0));
+  EXPECT_TRUE(map.has_vlans(1));
+  EXPECT_EQ(map.vlan_of(1), 0U) << "its frames keep their tags";
+  for (unsigned vlan = 0; vlan < kVlans; ++vlan)
+    EXPECT_EQ(map.link_of(1, vlan), vlan == 0           ? 3U
+                                    : vlan == 100       ? 2U
+                                    : vlan <= kMostVlan ? 1U
+                                                        : kNoLink)
+        << vlan;
+  const LinkMap alone(std::vector{others});
+  EXPECT_EQ(alone.link_of(0, 0), kNoLink) << "frames without a tag are nobody's";
+  EXPECT_EQ(alone.link_of(0, 1), 0U);
+  EXPECT_EQ(alone.link_of(0, kMostVlan), 0U);
+}
+
 }  // namespace
 }  // namespace millrace

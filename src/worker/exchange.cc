@@ -109,15 +109,13 @@ void WorkersExchange::receive(Burst& burst, std::uintptr_t item, unsigned from) 
     return;
   }
   const Handle packet = item & ~std::uintptr_t{kTags};
-  const unsigned at = burst.size;
-  port_->place(burst, at, packet);
-  if ((item & kNews) == 0) {
-    from_[at] = static_cast<std::uint8_t>(from);
-    ++burst.size;
-    return;
+  if ((item & kNews) != 0) {
+    port_->hear(packet);
+    return port_->drop(packet);
   }
-  port_->hear(burst, at, packet);
-  port_->drop(packet);
+  const unsigned at = burst.size++;
+  port_->place(burst, at, packet);
+  from_[at] = static_cast<std::uint8_t>(from);
 }
 
 template <class K>

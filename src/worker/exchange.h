@@ -55,9 +55,8 @@ class WorkersExchange final : public Line::Between, private MovingWorker {
     virtual void drop(Handle packet) = 0;
     /// Notes that a packet which this worker was to serve goes to another worker, or is dropped.
     virtual void passed_on(Handle packet) = 0;
-    /// Shows the worker's host a packet that the hosts of all workers must see. The packet stands
-    /// in the burst at `at`.
-    virtual void hear(const Burst& burst, unsigned at, Handle packet) = 0;
+    /// Shows the worker's host a packet that the hosts of all workers must see.
+    virtual void hear(Handle packet) = 0;
   };
   struct alignas(64) Counters {
     Counter handed_over;  ///< packets sent to the workers that have their shards

@@ -40,7 +40,7 @@ protocol that has none; for an ICMP query give its identifier as both ports.`,
 			return nil
 		},
 	}
-	command.Flags().StringVar(&customer, "customer", "", "the packet comes from this customer's tunnel")
+	command.Flags().StringVar(&customer, "customer", "", "the packet comes from this customer's tunnel or VLAN")
 	return command
 }
 

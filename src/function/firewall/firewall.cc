@@ -342,6 +342,8 @@ void FirewallFor<K>::guard(Burst& burst, unsigned packet) {
   key.set_zone(burst.customer_of(packet));
   const FirewallPlan& plan = *shared_.plan;
   auto fields = plan.fields_of<K>(key, nullptr, burst.link[packet], message);
+  if (burst.customer_of(packet) != 0)
+    fields.from = plan.settings->zone_tables->template family<Address>().at(burst.link[packet]);
   // A packet to a group or a broadcast address goes no further than this host.
   if (verdict == Verdict::no_service || !is_one_host(key.destination)) fields.to = kHostZone;
   if (fields.to != kHostZone) return;

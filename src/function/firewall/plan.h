@@ -82,6 +82,7 @@ struct FirewallPlan {
     const K& first = traversal != nullptr ? traversal->arrives : key;
     const K& last = traversal != nullptr ? traversal->leaves : key;
     const auto& zones = settings->zone_tables->template family<typename K::Address>();
+    const Zone customer = last.number_of_zone();
     const bool has_port = has_ports(key.protocol);
     return {.source = first.source,
             .destination = last.destination,
@@ -89,14 +90,15 @@ struct FirewallPlan {
             .destination_port = has_port ? last.destination_port : message,
             .protocol = key.protocol,
             .from = first.number_of_zone() != 0 ? zones.at(link) : zones.from(first.source, link),
-            .to = leaves_to_customer(first, last)
-                      ? zones.at(link_of(last.number_of_zone()))
+            .to = leaves_to_customer(first, last) ? zones.at(link_of(customer))
+                  : customer != 0
+                      ? zones.to(last.destination, link_of(customer))
                       : zones.to(traversal != nullptr ? traversal->sent_to : key.destination)};
   }
-  /// Returns the port of a customer's tunnel.
+  /// Returns the port of a customer.
   unsigned link_of(Zone customer) const {
-    const auto tunnel = settings->customers->tunnel_of(customer);
-    return tunnel ? tunnel->link : kNoLink;
+    const auto access = settings->customers->access_of(customer);
+    return access ? access->link : kNoLink;
   }
   /// Returns the ruling on a packet.
   template <class A>

@@ -57,7 +57,7 @@ std::vector<Prefix<A>> chain(const PrefixTable<A>& table, const std::vector<Pref
 template <class A>
 ZonesFor<A>::ZonesFor(const std::vector<ZoneSpec>& specs, const HostAddresses<A>& host,
                       unsigned links)
-    : links_(links) {
+    : links_(links), own_of_customers_(host.of_customers.own) {
   std::set<Prefix<A>> named;
   OfZones<A> of_zones;
   for (const ZoneSpec& spec : specs) {

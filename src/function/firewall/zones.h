@@ -52,6 +52,14 @@ class ZonesFor {
     const std::uint32_t i = destinations_.find(destination);
     return i == destinations_.kNone ? beyond_ : to_[i];
   }
+  /// Returns the zone in which a customer's packets to that address leave, if nothing translates
+  /// them; he is on `link`, where the host may have addresses for customers.
+  std::uint8_t to(const A& destination, unsigned link) const {
+    const auto is_it = [&](const auto& own) {
+      return own.link == link && own.address == destination;
+    };
+    return std::ranges::any_of(own_of_customers_, is_it) ? kHostZone : to(destination);
+  }
 
  private:
   unsigned links_;
@@ -60,6 +68,7 @@ class ZonesFor {
   PrefixTable<A> destinations_;
   std::vector<std::uint8_t> to_;   // by prefix
   std::uint8_t beyond_ = kNoZone;  // the zone of addresses without a route
+  std::vector<typename HostAddresses<A>::Own> own_of_customers_;
 };
 
 struct Zones {

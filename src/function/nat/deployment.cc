@@ -113,7 +113,10 @@ class NatView final : public FunctionView {
 
 /// Returns a group of customers as another process is told of it.
 Json told(const NatSettings& settings, const CustomerGroup& group) {
-  return {{"port", settings.ports[group.link]},
+  const std::string& port = settings.ports[group.link];
+  if (!group.vlans.is_empty())
+    return {{"port", port}, {"vlans", to_string(group.vlans)}, {"name", group.name}};
+  return {{"port", port},
           {"ends", to_string(group.ends)},
           {"key", group.key ? Json(*group.key) : Json()},
           {"name", group.name}};

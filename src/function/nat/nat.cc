@@ -44,7 +44,7 @@ Part NatV4::part() const {
 NatV4::Need NatV4::need_of(const KeyV4& key) const {
   Need need{.rule = settings_->rule_for(key.number_of_zone(), key.source, key.destination),
             .is_in = blocks_->has(key.destination) || settings_->forwards.has(key.destination),
-            .is_hosts = std::ranges::binary_search(settings_->hosts, key.destination)};
+            .is_hosts = settings_->is_hosts(key.number_of_zone(), key.destination)};
   if (need.is_hosts && !need.is_in) need.rule = nullptr;
   // From a tunnel, only packets with a rule may go to other customers.
   if (need.rule == nullptr && key.number_of_zone() != 0) need.is_in = false;

@@ -150,6 +150,7 @@ class Maker {
       if (pool_with(own.address) != nullptr || settings_->forwards.has(own.address))
         settings_->own.push_back(own.address);
     }
+    settings_->hosts_of_customers = around_.v4.of_customers.own;
     std::ranges::sort(settings_->hosts);
     std::ranges::sort(settings_->own);
     if (raw_.log.line != 0) read_log(raw_.log);
@@ -237,6 +238,7 @@ class Maker {
     }
     for (const auto& [pool, line] : of_pools_) {
       for (const CustomerGroup& group : around_.customers->groups()) {
+        if (!group.vlans.is_empty()) continue;
         if (pool.contains(group.ends.address) || group.ends.contains(pool.address))
           problems_.add(line, "nat.pool.addresses",
                         to_string(pool) + " has far ends of customers' tunnels, " +
@@ -344,8 +346,8 @@ class Maker {
     for (const Text& text : raw.customers) {
       if (around_.customers->empty()) {
         problems_.add(text.line, kKey,
-                      "no port has a tunnel: give a [[port]] with tunnel and customers, or leave "
-                      "this key out");
+                      "no port has customers: give a [[port]] with customers, or leave this key "
+                      "out");
         return;
       }
       if (lower(text.value) == "any") {
@@ -358,12 +360,12 @@ class Maker {
       if (!named)
         problems_.add(text.line, kKey,
                       "no customer is called " + in_quotes(text.value) +
-                          ": give \"any\", or names, tunnels' far ends or prefixes of "
-                          "[[port]].customers");
+                          ": give \"any\", or names, tunnels' far ends, prefixes, or VLANs like "
+                          "access.100 of [[port]].customers");
     }
     if (!rule.customers.empty() && rule.customer_bits != 32)
       problems_.add(raw.line, "nat.rule.customer_prefix",
-                    "is for customers without tunnels: leave it out");
+                    "is for customers without tunnels and VLANs: leave it out");
   }
 
   /// Notes a problem if another rule has the same source for some of the same customers.
@@ -430,15 +432,15 @@ class Maker {
     forward_lines_.push_back(raw.outside.line);
   }
 
-  /// Returns the number of the customer behind a tunnel that has that name; 0 if none is given.
+  /// Returns the number of the customer of a port with that name; 0 if none is given.
   std::optional<Zone> zone_named(const Text& name) {
     if (!name.given) return 0;
     const auto named = around_.customers->named(name.value);
     if (named && named->second == named->first + 1) return named->first;
     problems_.add(name.line, "nat.forward.customer",
                   in_quotes(name.value) +
-                      " is no customer behind a tunnel: give a name or a far end of "
-                      "[[port]].customers, or leave this key out");
+                      " is no customer of a port: give a name, a far end or a VLAN like access.100 "
+                      "of [[port]].customers, or leave this key out");
     return std::nullopt;
   }
 

@@ -126,6 +126,15 @@ auto NatSettings::view_for(Zone customer) const -> View {
   return view;
 }
 
+bool NatSettings::is_hosts(Zone customer, const AddressV4& address) const {
+  if (std::ranges::binary_search(hosts, address)) return true;
+  const auto access = customers->access_of(customer);
+  const auto is_it = [&](const auto& one) {
+    return one.link == access->link && one.address == address;
+  };
+  return access && std::ranges::any_of(hosts_of_customers, is_it);
+}
+
 std::string NatSettings::name_of(CustomerNumber customer) const {
   if (const auto group = SourceGroup::of(customer); group && group->pool < pools.size())
     return pools[group->pool].name + "/" + std::to_string(group->group);
@@ -134,8 +143,8 @@ std::string NatSettings::name_of(CustomerNumber customer) const {
 }
 
 AddressV4 NatSettings::address_of(CustomerNumber customer) const {
-  const auto tunnel = customers->tunnel_of(zone_of(customer));
-  return tunnel ? tunnel->end : address_with(customer);
+  const auto access = customers->access_of(zone_of(customer));
+  return access ? access->end : address_with(customer);
 }
 
 CustomerNumber NatSettings::customer_by(const NatRule& rule, Zone zone, const AddressV4& inside) {
@@ -201,8 +210,8 @@ void NatSettings::append_doubts(const Surroundings& around, std::vector<std::str
   const auto is_for = [](const NatRule& rule) { return !rule.customers.empty(); };
   if (!customers->empty() && std::ranges::none_of(rules, is_for))
     all.emplace_back(
-        "no rule of NAT is for the customers behind tunnels, so nothing of theirs leaves: give a "
-        "[[nat.rule]] with customers = \"any\"");
+        "no rule of NAT is for the customers behind tunnels and in VLANs, so nothing of theirs "
+        "leaves: give a [[nat.rule]] with customers = \"any\"");
   if (log.refuses && log.file.empty())
     all.emplace_back(
         "nat.log.on_failure is \"refuse\", but IPFIX over UDP does not tell whether a record has "

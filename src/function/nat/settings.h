@@ -142,7 +142,9 @@ struct NatSettings final : FunctionSettings {
   NatForwards forwards;  ///< whole addresses are in no pool; customers of rules are inside
   NatLog log;
   std::vector<AddressV4> hosts;  ///< the host's own addresses, sorted
-  std::vector<AddressV4> own;    ///< hosts' addresses that are also a pool's or forward's, sorted
+  /// The host's own addresses in customers' VLANs.
+  std::vector<HostAddresses<AddressV4>::Own> hosts_of_customers;
+  std::vector<AddressV4> own;  ///< hosts' addresses that are also a pool's or forward's, sorted
   /// Behind tunnels; never null.
   std::shared_ptr<const Customers> customers = std::make_shared<const Customers>();
   std::vector<std::string> ports;  ///< names, by link
@@ -173,9 +175,11 @@ struct NatSettings final : FunctionSettings {
   /// Returns the customer with that inside address behind the tunnel `zone` (0: behind none), by
   /// the rule for it.
   static CustomerNumber customer_by(const NatRule& rule, Zone zone, const AddressV4& inside);
+  /// True if the host has that address, for packets from a customer in a VLAN or from elsewhere.
+  bool is_hosts(Zone customer, const AddressV4& address) const;
   /// Returns the customer's name: his address, that of `Customers`, or POOL/GROUP.
   std::string name_of(CustomerNumber customer) const;
-  /// Returns his address, or the far end of his tunnel.
+  /// Returns his address, or the far end of his tunnel; 0.0.0.0 if he has a VLAN.
   AddressV4 address_of(CustomerNumber customer) const;
   /// Returns the customer that has that public port by his place in a deterministic pool.
   std::optional<CustomerNumber> customer_by_place(const AddressV4& address,

@@ -1,4 +1,4 @@
-#include "port/vlan_tag.h"
+#include "core/vlan_tag.h"
 
 #include <gtest/gtest.h>
 
