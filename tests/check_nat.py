@@ -276,14 +276,14 @@ def is_same(link, original, translated):
     return part is not None and part.rest == packets.part_of(link, after).rest if packets.part_of(link, after) else False
 
 
-def pairs(original, translated, link_type, key):
+def pairs(original, translated, key=lambda packet: packet[0]):
     """Yields each packet with what left for it, or None; then None with each packet that left for none. `key` is the same for both: packets with one
-    time (a later fragment leaves behind the first one) may leave in another order."""
+    time, the key if none is given (a later fragment leaves behind the first one) may leave in another order."""
     waiting = collections.defaultdict(list)
     for packet in translated:
         waiting[key(packet)].append(packet)
     for packet in original:
-        link = getattr(packet, "link", link_type)
+        link = getattr(packet, "link", None) or original.link_type
         left = waiting.get(key(packet), [])
         one = next((one for one in left if is_same(link, packet, one)), None)
         if one is not None:
@@ -298,7 +298,7 @@ def check(original, translated, customers, pool, exempt=()):
     """Returns the judge of two captures, which names the errors."""
     one, other = captures.Capture(original), captures.Capture(translated)
     judge = Judge(one.link_type, customers, pool, exempt)
-    return judged(judge, pairs(one, other, one.link_type, lambda packet: packet[0]))
+    return judged(judge, pairs(one, other))
 
 
 def check_links(access, internet, near, own, customers, pool):
@@ -307,7 +307,7 @@ def check_links(access, internet, near, own, customers, pool):
     came, left, wrong = nat_links.passages(access, internet, near, own, Set(pool))
     for text in wrong:
         judge.wrong(0, text)
-    return judged(judge, pairs(came, left, captures.RAW, lambda packet: packet[2][2:8] + packet[2][9:10]))
+    return judged(judge, pairs(came, left, lambda packet: packet[2][2:8] + packet[2][9:10]))
 
 
 def judged(judge, all_of_them):

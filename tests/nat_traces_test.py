@@ -78,7 +78,8 @@ class NatTraces(Case):
             if flow and flow.family == 4 and flow.key[6:10] in judge.customers and flow.key[2:6] not in judge.customers:
                 places = check_nat.numbers_at(flow)
                 remote, inside = ((flow.key[2 + 4 * n : 6 + 4 * n], check_nat.number(data, places[n]) if places else None) for n in (0, 1))
-                public = judge.publics.get((flow.protocol, (remote[0], None) if flow.protocol == packets.ICMP else remote, inside))
+                public = judge.publics.get((flow.protocol, (remote[0], None) if flow.protocol == packets.ICMP else remote,
+                                            check_nat.inside_of(inside, None)))
                 if public and public[0][1] is not None:
                     was[number] = data
                     data = to(flow, data, public[0])
