@@ -320,7 +320,7 @@ Result<void> LiveRun::answer() {
   auto telemetry = serve_telemetry(*control_, [this] { return to_json(report()); });
   if (!telemetry) return std::unexpected(telemetry.error());
   telemetry_.emplace(std::move(*telemetry));
-  reload_signal_.emplace([this] { reload(); });
+  reload_signal_.emplace([this] { reload(); }, [this] { look_for_alarms(); });
   if (line_.shards_that_move > 0) control_->level();
   if (server_ == nullptr) return {};
   return server_->start(*control_, [this] { return to_json(report()); });
@@ -420,6 +420,21 @@ void LiveRun::reload() {
     note(fmt::format("reloaded {}{}", path_, counts));
     for (const std::string& warning : is->warnings) note("warning: " + warning);
   }
+}
+
+/// Says which alarms have begun and which are over.
+void LiveRun::look_for_alarms() {
+  if (!control_->wait_until_ready()) return;
+  std::vector<std::string> all = control_->alarms();
+  const auto say_new = [this](const auto& those, const auto& others, std::string_view what) {
+    for (const std::string& alarm : those) {
+      if (std::ranges::find(others, alarm) == others.end())
+        say(fmt::format("millrace: {}: {}\n", what, alarm));
+    }
+  };
+  say_new(all, alarms_, "warning");
+  say_new(alarms_, all, "no longer");
+  alarms_ = std::move(all);
 }
 
 RunReport LiveRun::report() const {

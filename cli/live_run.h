@@ -63,6 +63,7 @@ class LiveRun {
   static void warn(const Error& error);
   void describe() const;
   void reload();
+  void look_for_alarms();
 
   // The steps of `start`.
   Result<void> look_for_another();
@@ -99,6 +100,7 @@ class LiveRun {
   std::optional<ReloadSignal> reload_signal_;
   std::optional<std::jthread> claiming_;
   std::atomic<bool> has_ended_ = false;  // true: the workers have ended
+  std::vector<std::string> alarms_;      // that have been told of
   std::vector<std::string> new_taps_;    // names of taps that ended with the old process
   std::unique_ptr<TakeOver> take_over_;  // null: this process starts anew
 };

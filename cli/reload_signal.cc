@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <csignal>
+#include <ctime>
 #include <utility>
 
 namespace millrace::cli {
@@ -22,16 +23,17 @@ void ReloadSignal::block() {
   ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
 }
 
-ReloadSignal::ReloadSignal(std::function<void()> reload)
-    : thread_([reload = std::move(reload)](const std::stop_token& end) {
+ReloadSignal::ReloadSignal(std::function<void()> reload, std::function<void()> look)
+    : thread_([reload = std::move(reload), look = std::move(look)](const std::stop_token& end) {
         sigset_t all;
         ::sigfillset(&all);
         ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
         const sigset_t set = only_hangup();
-        for (int signal = 0;;) {
-          ::sigwait(&set, &signal);
+        for (;;) {
+          const timespec second{.tv_sec = 1, .tv_nsec = 0};
+          const bool is_signal = ::sigtimedwait(&set, nullptr, &second) == SIGHUP;
           if (end.stop_requested()) return;
-          reload();
+          is_signal ? reload() : look();
         }
       }) {}
 

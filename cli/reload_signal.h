@@ -1,4 +1,5 @@
-// SIGHUP makes a running dataplane read its configuration again.
+// SIGHUP makes a running dataplane read its configuration again. Between signals, the thread that
+// waits for them looks after what goes on.
 #pragma once
 
 #include <functional>
@@ -12,9 +13,10 @@ class ReloadSignal {
   /// be called before any thread is started.
   static void block();
 
-  /// Starts a thread that receives SIGHUP and calls `reload` each time. To be called after `block`.
-  explicit ReloadSignal(std::function<void()> reload);
-  /// Ends the thread, after the reload that is under way.
+  /// Starts a thread that receives SIGHUP and calls `reload` each time, and else `look` once a
+  /// second. To be called after `block`.
+  ReloadSignal(std::function<void()> reload, std::function<void()> look);
+  /// Ends the thread, after the call that is under way.
   ~ReloadSignal();
   ReloadSignal(const ReloadSignal&) = delete;
   ReloadSignal& operator=(const ReloadSignal&) = delete;

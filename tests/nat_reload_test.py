@@ -10,7 +10,7 @@ import socket
 import threading
 
 from asked import Asked
-from live import main
+from live import main, patience_with
 from namespaces import ip
 from network import ADDRESSES
 
@@ -180,6 +180,32 @@ addresses = [{of_all("inside")}]
             self.assertEqual(self.held(), set())
             os.remove(self.path("nat.jsonl"))
             self.listening.close()
+
+    def test_a_pool_that_is_nearly_empty(self):
+        """Its alarm is on standard error and in the statistics, until a reload gives it an address."""
+        def text(addresses):
+            return self.configuration("sharded", {"homes": (addresses, 'ports = "1024-2303"')}, {"198.51.100.0/24": "homes"}, log=False)
+
+        self.serve_customers(text(["10.0.0.192"]))  # 20 blocks
+        clients = [self.connect(customer) for customer in CUSTOMERS[:17]]
+        self.assertFalse(self.ask("GET /nat/pools")[0]["nearly_empty"])
+        clients.append(self.connect(CUSTOMERS[17]))
+        [pool] = self.ask("GET /nat/pools")
+        self.assertEqual((pool["nearly_empty"], pool["free_ports"], len(pool["nearest"])), (True, 2 * 64, 5))
+        self.assertTrue(self.ask("GET /stats")["nat_pools"][0]["nearly_empty"])
+        alarm = 'the pool "homes" of NAT is nearly empty: give it more addresses'
+        with patience_with(self.process):
+            self.assertEqual(self.process.stderr.readline(), f"millrace: warning: {alarm}\n")
+        self.reload(text(["10.0.0.192", "10.0.0.193"]))
+        self.assertFalse(self.ask("GET /nat/pools")[0]["nearly_empty"])
+        with patience_with(self.process):
+            self.assertEqual(self.process.stderr.readline(), f"millrace: no longer: {alarm}\n")
+        for client, accepted in clients:
+            client.sendall(b"goes on")
+            self.assertEqual(accepted.recv(100), b"goes on")
+            client.close()
+            accepted.close()
+        self.stop()
 
     def test_rules_change(self):
         """Rules and pools change their places; sessions that keep pool and customer go on."""

@@ -205,6 +205,11 @@ auto Control::reload() -> CommandResult<Reloaded> {
   return is;
 }
 
+std::vector<std::string> Control::alarms() {
+  const std::lock_guard guard(mutex_);
+  return workers_->function().alarms();
+}
+
 std::shared_ptr<const Customers> Control::customers() {
   const std::lock_guard guard(mutex_);
   return config_.live.customers;

@@ -102,6 +102,8 @@ class Control {
     std::shared_ptr<const FunctionView> view;  ///< the view that explained the packet
   };
   CommandResult<Explanation> explain(const AnyKey& key);
+  /// Returns the function's alarms (`FunctionDeployment::alarms`). Any thread.
+  std::vector<std::string> alarms();
   /// Returns the customers behind tunnels. Any thread.
   std::shared_ptr<const Customers> customers();
 

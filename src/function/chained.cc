@@ -260,6 +260,12 @@ class ChainDeployment final : public FunctionDeployment {
     return nullptr;
   }
 
+  std::vector<std::string> alarms() const override {
+    std::vector<std::string> all;
+    for (const auto& one : functions_) std::ranges::move(one->alarms(), std::back_inserter(all));
+    return all;
+  }
+
   bool tell_first(Json& to, const OnEachWorker& on_each) const override {
     return std::ranges::all_of(functions_,
                                [&](const auto& one) { return one->tell_first(to, on_each); });

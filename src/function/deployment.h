@@ -115,6 +115,9 @@ class FunctionDeployment {
   virtual std::shared_ptr<const FunctionView> view() const;
   /// Returns the function's members of the statistics' object: sums over all workers so far.
   virtual Json statistics() const;
+  /// Returns what should be looked after at present, a sentence without its full stop each. Asked
+  /// once a second.
+  virtual std::vector<std::string> alarms() const { return {}; }
   /// Returns the statistics as lines of text, for the end of a run's table.
   virtual std::string table() const { return {}; }
 

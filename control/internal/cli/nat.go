@@ -30,8 +30,10 @@ func (a *app) natPools() *cobra.Command {
 		Short: "Show how much of each pool is used",
 		Long: `Shows of each pool: the port blocks that there are, how many customers have (blocks without a
 mapping rest, and their customer may use them again at once), the most that they ever had,
-the customers with sessions, their sessions and mappings, and the sessions that were refused
-because no port was free, or because their customer has as many sessions as he may have.`,
+the ports of all blocks without a mapping, the customers with sessions, their sessions and mappings, and the sessions that were refused
+because no port was free, or because their customer has as many sessions as he may have. A pool
+is nearly empty once 90 % of its blocks have mappings, until less than 80 % have. Then shows the
+customers who are nearest to their limit of sessions or ports, at most five of each pool.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if asJSON {
@@ -41,13 +43,27 @@ because no port was free, or because their customer has as many sessions as he m
 			if err != nil {
 				return err
 			}
-			t := newTable(a.out, "", "pool", ">addresses", ">blocks", ">held", ">resting", ">most held", ">customers", ">sessions", ">mappings",
-				">no port", ">over limit")
+			t := newTable(a.out, "", "pool", ">addresses", ">blocks", ">held", ">resting", ">most held", ">free ports", ">customers", ">sessions",
+				">mappings", ">no port", ">over limit", "alarm")
+			nearest := newTable(a.out, "", "nearest to a limit", "pool", ">blocks", ">ports", ">sessions", ">used")
+			isNear := false
 			for _, p := range pools {
-				t.hold(p.Pool, grouped(p.Addresses), grouped(p.Blocks), grouped(p.Held), grouped(p.Resting), grouped(p.MostHeld), grouped(p.Customers),
-					grouped(p.Sessions), grouped(p.Mappings), grouped(p.NoPort), grouped(p.OverLimit))
+				alarm := "-"
+				if p.NearlyEmpty {
+					alarm = "nearly empty"
+				}
+				for _, c := range p.Nearest {
+					isNear = true
+					nearest.hold(c.Customer, p.Pool, grouped(c.Blocks), grouped(c.Ports), grouped(c.Sessions), fmt.Sprintf("%d %%", c.Percent))
+				}
+				t.hold(p.Pool, grouped(p.Addresses), grouped(p.Blocks), grouped(p.Held), grouped(p.Resting), grouped(p.MostHeld), grouped(p.FreePorts),
+					grouped(p.Customers), grouped(p.Sessions), grouped(p.Mappings), grouped(p.NoPort), grouped(p.OverLimit), alarm)
 			}
-			return t.flush()
+			if err := t.flush(); err != nil || !isNear {
+				return err
+			}
+			a.say("")
+			return nearest.flush()
 		},
 	}
 	command.Flags().BoolVar(&asJSON, "json", false, "print millrace's JSON array unchanged; docs/control.md describes it")

@@ -7,13 +7,22 @@ import (
 )
 
 func TestNatPools(t *testing.T) {
-	const pools = `[{"pool": "homes", "addresses": 64, "blocks": 8064, "held": 12, "resting": 2, "most_held": 40, "customers": 10,
-	 "sessions": 1234, "mappings": 1000, "no_port": 0, "over_limit": 7}]`
+	const pools = `[{"pool": "homes", "addresses": 64, "blocks": 8064, "held": 12, "resting": 2, "most_held": 40, "free_ports": 4123648,
+	 "nearly_empty": false, "customers": 10, "sessions": 1234, "mappings": 1000, "no_port": 0, "over_limit": 7, "nearest": [
+	 {"customer": "10.0.0.5", "blocks": 4, "ports": 1947, "sessions": 2012, "percent": 95},
+	 {"customer": "c17", "blocks": 1, "ports": 12, "sessions": 15, "percent": 0}]},
+	 {"pool": "offices", "addresses": 1, "blocks": 126, "held": 126, "resting": 0, "most_held": 126, "free_ports": 0,
+	 "nearly_empty": true, "customers": 126, "sessions": 126, "mappings": 126, "no_port": 3, "over_limit": 0, "nearest": []}]`
 	server := apitest.New(t)
 	server.On("GET /nat/pools", apitest.Text(200, pools))
 	expect(t, run(t, server.Socket, "nat", "pools"), result{done,
-		"pool   addresses  blocks  held  resting  most held  customers  sessions  mappings  no port  over limit\n" +
-			"homes         64   8,064    12        2         40         10     1,234     1,000        0           7\n", ""})
+		"pool     addresses  blocks  held  resting  most held  free ports  customers  sessions  mappings  no port  over limit  alarm\n" +
+			"homes           64   8,064    12        2         40   4,123,648         10     1,234     1,000        0           7  -\n" +
+			"offices          1     126   126        0        126           0        126       126       126        3           0  nearly empty\n" +
+			"\n" +
+			"nearest to a limit  pool   blocks  ports  sessions  used\n" +
+			"10.0.0.5            homes       4  1,947     2,012  95 %\n" +
+			"c17                 homes       1     12        15   0 %\n", ""})
 	expect(t, run(t, server.Socket, "nat", "pools", "--json"), result{done, pools + "\n", ""})
 }
 

@@ -20,11 +20,23 @@ type Pool struct {
 	Pool                string
 	Addresses, Blocks   uint64
 	Held, Resting       uint64 // blocks that customers have, and of these, those without a mapping
-	MostHeld            uint64 `json:"most_held"` // high-water mark of Held
+	MostHeld            uint64 `json:"most_held"`    // high-water mark of Held
+	FreePorts           uint64 `json:"free_ports"`   // of blocks without a mapping
+	NearlyEmpty         bool   `json:"nearly_empty"` // an alarm
 	Customers, Sessions uint64
 	Mappings            uint64
-	NoPort              uint64 `json:"no_port"`    // sessions refused, as no port was free
-	OverLimit           uint64 `json:"over_limit"` // sessions refused, as their customer has as many as he may have
+	NoPort              uint64      `json:"no_port"`    // sessions refused, as no port was free
+	OverLimit           uint64      `json:"over_limit"` // sessions refused, as their customer has as many as he may have
+	Nearest             []NearLimit // the nearest first; only of GET /nat/pools
+}
+
+// NearLimit is a customer near to a limit of his pool.
+type NearLimit struct {
+	Customer string
+	Blocks   uint64
+	Ports    uint64 // of the protocol of which he uses the most
+	Sessions uint64
+	Percent  uint64 // of the sessions, or of the ports, that he may have
 }
 
 // Block is a port block that a customer has.

@@ -218,23 +218,45 @@ std::shared_ptr<const FunctionView> NatDeployment::view() const {
   return std::make_shared<const NatView>(settings_, blocks_);
 }
 
-Json NatDeployment::pools() const {
+Json NatDeployment::pools(bool with_nearest) const {
+  constexpr std::size_t kNearest = 5;
   Json list = Json::array();
   for (std::size_t n = 0; n < settings_->pools.size(); ++n) {
+    const NatPool& pool = settings_->pools[n];
     const PoolUse is = blocks_->use_of(n);
-    list.push_back({{"pool", settings_->pools[n].name},
-                    {"addresses", is.addresses},
-                    {"blocks", is.blocks},
-                    {"held", is.held},
-                    {"resting", is.resting},
-                    {"most_held", is.most_held},
-                    {"customers", is.customers},
-                    {"sessions", is.sessions},
-                    {"mappings", is.mappings},
-                    {"no_port", is.no_port},
-                    {"over_limit", is.over_limit}});
+    Json& one = list.emplace_back(Json{{"pool", pool.name},
+                                       {"addresses", is.addresses},
+                                       {"blocks", is.blocks},
+                                       {"held", is.held},
+                                       {"resting", is.resting},
+                                       {"most_held", is.most_held},
+                                       {"free_ports", (is.blocks - is.in_use()) * pool.block_size},
+                                       {"nearly_empty", is.is_nearly_empty},
+                                       {"customers", is.customers},
+                                       {"sessions", is.sessions},
+                                       {"mappings", is.mappings},
+                                       {"no_port", is.no_port},
+                                       {"over_limit", is.over_limit}});
+    if (!with_nearest) continue;
+    one["nearest"] = Json::array();
+    for (const NearLimit& near : blocks_->nearest_to_limit(n, kNearest))
+      one["nearest"].push_back({{"customer", settings_->name_of(near.customer)},
+                                {"blocks", near.blocks},
+                                {"ports", near.ports},
+                                {"sessions", near.sessions},
+                                {"percent", near.percent}});
   }
   return list;
+}
+
+std::vector<std::string> NatDeployment::alarms() const {
+  std::vector<std::string> all;
+  for (std::size_t n = 0; n < settings_->pools.size(); ++n) {
+    if (blocks_->is_nearly_empty(n))
+      all.push_back("the pool \"" + settings_->pools[n].name +
+                    "\" of NAT is nearly empty: give it more addresses");
+  }
+  return all;
 }
 
 Json NatDeployment::logs() const { return log_ != nullptr ? log_->statistics() : Json::array(); }
@@ -260,7 +282,7 @@ Json NatDeployment::statistics() const {
             {"live", live},
             {"out_packets", out},
             {"in_packets", in}}},
-          {"nat_pools", pools()},
+          {"nat_pools", pools(false)},
           {"nat_log", logs()}};
 }
 
@@ -334,7 +356,7 @@ auto NatDeployment::command(std::string_view path, Parameters given, const OnEac
                 wrong_parameter("the parameter", given.front().first, "is not known: leave it out")
                     .error()
                     .message});
-  return CommandDone{.result = path == "/nat/log" ? logs() : pools()};
+  return CommandDone{.result = path == "/nat/log" ? logs() : pools(true)};
 }
 
 }  // namespace millrace

@@ -27,6 +27,7 @@ class NatDeployment final : public FunctionDeployment {
   bool tell_first(Json& to, const OnEachWorker& on_each) const override;
   std::shared_ptr<const FunctionView> view() const override;
   Json statistics() const override;
+  std::vector<std::string> alarms() const override;
   std::string table() const override;
   CommandResult<CommandDone> command(std::string_view path, Parameters given,
                                      const OnEachWorker& on_each) override;
@@ -37,7 +38,7 @@ class NatDeployment final : public FunctionDeployment {
   NatDeployment(std::shared_ptr<const NatSettings> settings, std::shared_ptr<PortBlocks> blocks,
                 std::unique_ptr<BlockLog> log, const FunctionRun& run);
 
-  Json pools() const;
+  Json pools(bool with_nearest) const;
   Json logs() const;
   CommandResult<Json> customer(Parameters given) const;
 

@@ -20,6 +20,7 @@
 // `replace`; but the first use of a table may wait for the kernel's pages (table_memory.h).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -89,6 +90,20 @@ struct PoolUse {
   std::uint64_t most_held = 0;   ///< high-water mark of `held`
   std::uint64_t no_port = 0;     ///< sessions refused: no port or no block was free
   std::uint64_t over_limit = 0;  ///< sessions refused: their customer has as many as he may have
+  /// True once customers use 90 % of the blocks, until they use less than 80 %. A deterministic
+  /// pool has a part for each customer, and is never nearly empty.
+  bool is_nearly_empty = false;
+
+  std::uint64_t in_use() const { return held - std::min(held, resting); }  ///< blocks
+};
+
+/// How near a customer is to the limits of his pool.
+struct NearLimit {
+  CustomerNumber customer = 0;
+  std::uint32_t blocks = 0;
+  std::uint64_t ports = 0;  ///< mappings of the protocol that has the most
+  std::uint32_t sessions = 0;
+  std::uint32_t percent = 0;  ///< used: sessions, or ports of all the blocks that he may have
 };
 
 /// A block that a customer has.
@@ -195,6 +210,10 @@ class PortBlocks {
   void release(const PortRef& ref, std::uint8_t protocol, const AddressV4& remote, Tick now);
 
   PoolUse use_of(std::size_t pool) const;
+  /// Returns `PoolUse::is_nearly_empty`, without a look at each block as long as few are held.
+  bool is_nearly_empty(std::size_t pool) const;
+  /// Returns at most so many of the pool's customers: those nearest to a limit, the nearest first.
+  std::vector<NearLimit> nearest_to_limit(std::size_t pool, std::size_t most) const;
   std::vector<HeldBlock> held_by(CustomerNumber customer) const;
 
   /// @name For the log (block_log.h)
@@ -232,6 +251,7 @@ class PortBlocks {
     std::atomic<std::int64_t> most_held = 0;
     std::atomic<std::uint64_t> no_port = 0;
     std::atomic<std::uint64_t> over_limit = 0;
+    std::atomic<bool> is_nearly_empty = false;
   };
   struct Pool {
     NatPool is;

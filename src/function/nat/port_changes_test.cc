@@ -306,6 +306,38 @@ TEST(PoolsThatChangeOnce, ComeBackWithTheBlocksThatTheyHad) {
   EXPECT_TRUE(last->take(wanted_by(20, 1, 0, {122'000})));
 }
 
+TEST(PoolsInUse, AreNearlyEmptyFrom90UntilBelow80Percent) {
+  auto pool = pool_of("p", {0, 1, 2, 3, 4});  // 20 blocks
+  pool.sessions_per_customer = 10;
+  const auto blocks = *PortBlocks::create(std::array{pool});
+  std::vector<PortBlocks::Taken> taken;
+  for (CustomerNumber n = 1; n <= 18; ++n) {
+    EXPECT_FALSE(blocks->is_nearly_empty(0));
+    taken.push_back(*blocks->take(wanted_by(n, 1, 0, {})));
+  }
+  EXPECT_TRUE(blocks->is_nearly_empty(0));
+  const auto end = [&] {
+    blocks->release(taken.back().ref, kProtocolUdp, {}, {});
+    taken.pop_back();
+    return blocks->is_nearly_empty(0);
+  };
+  EXPECT_TRUE(end());
+  EXPECT_TRUE(end()) << "80 %";
+  EXPECT_FALSE(end());
+  EXPECT_EQ(blocks->use_of(0).held, 18U) << "three of them rest";
+  EXPECT_EQ(blocks->use_of(0).in_use(), 15U);
+  for (std::uint16_t n = 2; n <= 9; ++n) taken.push_back(*blocks->take(wanted_by(7, n, 0, {})));
+  taken.push_back(*blocks->take(wanted_by(3, 2, 0, {})));
+  const auto nearest = blocks->nearest_to_limit(0, 2);
+  ASSERT_EQ(nearest.size(), 2U);
+  EXPECT_EQ(nearest[0].customer, 7U);
+  EXPECT_EQ(nearest[0].sessions, 9U);
+  EXPECT_EQ(nearest[0].ports, 9U);
+  EXPECT_EQ(nearest[0].percent, 90U);
+  EXPECT_EQ(nearest[1].customer, 3U);
+  EXPECT_EQ(nearest[1].percent, 20U);
+}
+
 TEST(PoolsThatChangeOnce, AreRefusedWhereTheyAreTooLarge) {
   auto blocks = *PortBlocks::create(std::array{pool_of("p", {0})});
   auto large = pool_of("p", {0});

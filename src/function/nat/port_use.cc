@@ -1,7 +1,18 @@
 // Numbers about pools and customers, for commands and for the log. A part of PortBlocks.
+#include <algorithm>
+#include <array>
+#include <tuple>
+
 #include "function/nat/port_blocks.h"
 
 namespace millrace {
+namespace {
+
+// Notifications of RFC 7659 (natv2NotificationPoolUsageHigh) begin and end by marks, too.
+constexpr std::uint64_t kAlarmPercent = 90;
+constexpr std::uint64_t kOverPercent = 80;
+
+}  // namespace
 
 std::uint64_t PortBlocks::count_mappings(std::uint32_t block) const {
   const BlockExtent& extent = blocks_.extent_of(block);
@@ -72,7 +83,60 @@ PoolUse PortBlocks::use_of(std::size_t number) const {
       is.customers += blocks_[block].sessions != 0;
     }
   }
+  auto& alarm = pool.counts->is_nearly_empty;
+  const std::uint64_t percent = is.in_use() * 100;
+  if (!pool.is.is_deterministic && percent >= kAlarmPercent * is.blocks)
+    alarm.store(true, std::memory_order_relaxed);
+  if (pool.is.is_deterministic || percent < kOverPercent * is.blocks)
+    alarm.store(false, std::memory_order_relaxed);
+  is.is_nearly_empty = alarm.load(std::memory_order_relaxed);
   return is;
+}
+
+bool PortBlocks::is_nearly_empty(std::size_t number) const {
+  const Pool& pool = pools_[number];
+  const auto held = static_cast<std::uint64_t>(pool.counts->held.load(std::memory_order_relaxed));
+  if (!pool.counts->is_nearly_empty.load(std::memory_order_relaxed) &&
+      held * 100 < kAlarmPercent * pool.blocks())
+    return false;
+  return use_of(number).is_nearly_empty;
+}
+
+std::vector<NearLimit> PortBlocks::nearest_to_limit(std::size_t number, std::size_t most) const {
+  const Pool& pool = pools_[number];
+  std::vector<NearLimit> all;
+  const auto is_nearer = [](const NearLimit& a, const NearLimit& b) {
+    return std::tie(b.percent, a.customer) < std::tie(a.percent, b.customer);
+  };
+  const auto keep_nearest = [&] {
+    std::ranges::sort(all, is_nearer);
+    all.resize(std::min(all.size(), most));
+  };
+  for (const std::uint32_t begin : pool.addresses) {
+    for (std::uint32_t first = begin; first < begin + pool.per_address; ++first) {
+      const CustomerNumber customer = blocks_[first].customer.load(std::memory_order_acquire);
+      if (customer == 0 || customer == kNobody) continue;
+      const Guard guard(bucket_of(customer));
+      if (first_of(bucket_of(customer), customer, pool.id) != first || blocks_[first].sessions == 0)
+        continue;
+      NearLimit is{.customer = customer, .sessions = blocks_[first].sessions};
+      std::array<std::uint64_t, PortBlock::kSpaces> ports{};
+      for (std::uint32_t block = first; block != kNone; block = blocks_[block].next) {
+        ++is.blocks;
+        for (unsigned space = 0; space < ports.size(); ++space) {
+          if (blocks_[block].table[space] != 0) ports[space] += mappings(block, space).in_use();
+        }
+      }
+      is.ports = *std::ranges::max_element(ports);
+      is.percent = static_cast<std::uint32_t>(
+          std::max(std::uint64_t{is.sessions} * 100 / pool.is.sessions_per_customer,
+                   is.ports * 100 / (pool.is.block_size * pool.is.blocks_per_customer)));
+      all.push_back(is);
+    }
+    if (all.size() > 1000 + most) keep_nearest();
+  }
+  keep_nearest();
+  return all;
 }
 
 }  // namespace millrace
