@@ -178,7 +178,7 @@ class Gre(Asked):
             self.assertEqual((pool["customers"], pool["sessions"]), (3, 9))
             [block] = self.ask("GET /nat/customer", customer="c17")["blocks"]
             self.assertIn(sources[2][1], range(block["first_port"], block["last_port"] + 1))
-            self.assertEqual(self.ask("GET /nat/customer", customer="172.17.0.9"), {"blocks": [], "forwards": []})
+            self.assertEqual(self.ask("GET /nat/customer", customer="172.17.0.9"), {"ranges": [], "blocks": [], "forwards": []})
             self.names(sources)
             self.stop()
 
