@@ -189,7 +189,7 @@ class IpfixCollector final : public LogTarget {
     append(bytes, record.first_port);
     append(bytes, record.last_port);
     // RFC 7011, 7: three bytes for lengths from 255 on.
-    const std::string name = record.pool->substr(0, 65'000);
+    const std::string name = (record.pool != nullptr ? record.pool->substr(0, 65'000) : "");
     if (name.size() < 255) {
       append(bytes, static_cast<std::uint8_t>(name.size()));
     } else {
