@@ -239,7 +239,7 @@ class ExchangePort final : public Port, private WorkersExchange::Packets {
     let_go(packet);
   }
   void passed_on(Handle) override {}
-  void hear(const Burst&, unsigned, Handle) override {}
+  void hear(Handle) override {}
 
   const Capture* capture_;
   std::vector<std::uint32_t> positions_;

@@ -255,7 +255,7 @@ class MemoryPort : public Port, private WorkersExchange::Packets {
     Pool::give_back(packet_of(handle));
   }
   void passed_on(Handle handle) final { change(handle, worker_, Packet::kNobody); }
-  void hear(const Burst&, unsigned, Handle) final {}
+  void hear(Handle) final {}
 
   unsigned worker_;
   std::shared_ptr<Pool> pool_;
