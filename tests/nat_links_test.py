@@ -16,16 +16,17 @@ import types
 import captures
 import check_nat
 import gre
+import gre_test
 import nat_packets as make
 from asked import Asked
-from gre_test import A, KEY, POOL, configuration
+from customers import A, POOL
 from live import main
 from nat_links import ip_in
 from packets import ICMP, SCTP, TCP, UDP, UDP_LITE
 from raw_link import RawLink
 
 ROUNDS = int(os.environ.get("MILLRACE_NAT_ROUNDS", "40"))
-TUNNELS = [("172.17.0.1", None), ("172.17.0.2", None), ("172.17.63.254", None), ("172.18.0.9", KEY)]
+TUNNELS = [("172.17.0.1", None), ("172.17.0.2", None), ("172.17.63.254", None), ("172.18.0.9", gre_test.KEY)]
 INSIDES = [bytes((10, 9, 0, n)) for n in (5, 6)]  # of each customer
 REMOTES, ROUTER = [bytes((203, 0, 113, n)) for n in (1, 2, 3)], bytes((203, 0, 113, 254))
 ROUTE = f'[[route]]\nprefix = "203.0.113.0/24"\nvia = "{A["servers"][0]}"\n'
@@ -48,7 +49,7 @@ def end_of(packet, at):
 class Links(Asked):
     def serve(self, pool, sharing):
         network = self.network(mtu=1600)
-        self.serve_with(configuration(sharing, pool=pool, extra=ROUTE), network)
+        self.serve_with(gre_test.Gre.configuration(sharing=sharing, pool=pool, extra=ROUTE), network)
         # Until the kernel has noticed that a new link is up, it drops what is sent there.
         for end, near in ((network.client, A["outside"]), (network.servers, A["inside"])):
             self.assertGreater(self.ping(types.SimpleNamespace(client=end), 4, near), 0)

@@ -398,8 +398,14 @@ TEST_F(NatTest, StrangersUseUpAQuarterOfABlockUntilTheyAreAnswered) {
   using Ends = std::map<std::string, int>;
   EXPECT_EQ(come_in(1, 101), (Ends{{"a:5000", 16}, {"no_mapping", 84}}));
   EXPECT_EQ(count("over_limit"), 84U);
-  for (int n = 1; n < 4; ++n) EXPECT_EQ(public_end("a:5000", "y:" + std::to_string(n)), end);
+  for (int n = 1; n < 4; ++n) {
+    EXPECT_EQ(public_end("a:5000", "y:" + std::to_string(n)), end);
+    line_->prove({"y:" + std::to_string(n), end, kUdp});
+  }
   EXPECT_EQ(come_in(101, 201), (Ends{{"a:5000", 3}, {"no_mapping", 97}}));
+  line_->close({"y:1", end, kUdp});
+  line_->close({"y:4", end, kUdp});
+  EXPECT_EQ(come_in(201, 301), (Ends{{"a:5000", 1}, {"no_mapping", 99}})) << "y:4 had no answer";
   EXPECT_EQ(public_end("a:5000", "y:5000"), end) << "the inside has no such limit";
 }
 
