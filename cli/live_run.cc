@@ -426,7 +426,7 @@ void LiveRun::reload() {
 void LiveRun::look_for_alarms() {
   if (!control_->wait_until_ready()) return;
   std::vector<std::string> all = control_->alarms();
-  const auto say_new = [this](const auto& those, const auto& others, std::string_view what) {
+  const auto say_new = [](const auto& those, const auto& others, std::string_view what) {
     for (const std::string& alarm : those) {
       if (std::ranges::find(others, alarm) == others.end())
         say(fmt::format("millrace: {}: {}\n", what, alarm));

@@ -43,11 +43,9 @@ struct alignas(64) PortBlock {
   std::atomic<CustomerNumber> customer = 0;      ///< 0: nobody
   Relaxed<std::uint32_t> next = kNone;           ///< the customer's next block
   Relaxed<std::uint32_t> next_customer = kNone;  ///< first block of the bucket's next customer
-  std::uint16_t sessions = 0;                    ///< the customer's; valid in his first block
-  /// Sessions from outside that the inside has not answered.
-  std::atomic<std::uint16_t> unanswered = 0;
-  std::atomic<std::uint32_t> uses = 0;  ///< sessions, at all ports and without ports
-  Tick idle_since;                      ///< valid if `uses` is 0
+  std::uint32_t sessions = 0;                    ///< the customer's; valid in his first block
+  std::atomic<std::uint32_t> uses = 0;           ///< sessions, at all ports and without ports
+  Tick idle_since;                               ///< valid if `uses` is 0
   /// For each protocol, its mappings, 0 if the customer had none yet; and the offset from which a
   /// free port is looked for.
   std::array<Relaxed<TableMemory::Place>, kSpaces> table{};

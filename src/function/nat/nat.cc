@@ -162,7 +162,7 @@ void NatV4::open(const Burst& burst, Opening<KeyV4>& opening) {
   } else if (rule != nullptr) {
     const auto taken = take(opening, *rule);
     if (!taken) {
-      release(key, state, true);
+      release(key, state);
       return opening.refuse(taken.error());
     }
     state.source = taken->ref;
@@ -233,19 +233,18 @@ void NatV4::pass_over(Opening<KeyV4>& opening) {
 // --- the life of a session
 
 /// Ends the use of public ports by the session with this originator's key.
-void NatV4::release(const KeyV4& key, const State& state, bool is_unanswered) {
+void NatV4::release(const KeyV4& key, const State& state) {
   if (state.source.is_there()) blocks_->release(state.source, key.protocol, key.destination, now_);
-  if (!state.destination.is_there()) return;
-  if (is_unanswered) blocks_->note_answered(state.destination, true);
-  blocks_->release(state.destination, key.protocol, key.source, now_);
+  if (state.destination.is_there())
+    blocks_->release(state.destination, key.protocol, key.source, now_);
 }
 
 void NatV4::release_resumed() {
-  if (resumed_) release(resumed_->key, resumed_->state, false);
+  if (resumed_) release(resumed_->key, resumed_->state);
   resumed_.reset();
 }
 
-Verdict NatV4::event(Event event, const KeyV4& key, const std::byte* at, bool is_proved) {
+Verdict NatV4::event(Event event, const KeyV4& key, const std::byte* at, bool) {
   State state;
   std::memcpy(&state, at, sizeof(state));
   if (state.ends.changed == 0) return Verdict::tracked;
@@ -255,19 +254,15 @@ Verdict NatV4::event(Event event, const KeyV4& key, const std::byte* at, bool is
           .subtract(1);
       [[fallthrough]];
     case Event::closed:
-      release(key, state, !is_proved);
+      release(key, state);
       counters_.live.subtract(1);
       break;
     case Event::adopted:
       resumed_.reset();
       counters_.live.add(1);
-      if (!is_proved && state.destination.is_there())
-        blocks_->note_answered(state.destination, false);
       break;
     case Event::proved:
     case Event::unproved:
-      if (state.destination.is_there())
-        blocks_->note_answered(state.destination, event == Event::proved);
       break;
   }
   return Verdict::tracked;
@@ -432,7 +427,7 @@ void NatV4::resume(Opening<KeyV4>& opening) {
     ok = take_again(key.number_of_zone(), source_of(key), remote_of(key),
                     {was.source, was.source_port}, state.source);
   if (!ok) {
-    release(key, state, false);
+    release(key, state);
     return opening.refuse(Verdict::no_port);
   }
   resumed_ = {key, state};

@@ -386,29 +386,6 @@ TEST_F(NatTest, SourcesOfAGroupShareItsPorts) {
   EXPECT_EQ(held->result["blocks"][0]["mappings"], 64);
 }
 
-// A flood from outside must leave room for what the inside begins.
-TEST_F(NatTest, StrangersUseUpAQuarterOfABlockUntilTheyAreAnswered) {
-  use("filtering = \"endpoint-independent\"\nblock_size = 64\n");
-  const std::string end = public_end("a:5000", "z:80");
-  const auto come_in = [&](int first, int behind) {
-    std::map<std::string, int> ends;
-    for (int n = first; n < behind; ++n) ++ends[inside_end("y:" + std::to_string(n), end)];
-    return ends;
-  };
-  using Ends = std::map<std::string, int>;
-  EXPECT_EQ(come_in(1, 101), (Ends{{"a:5000", 16}, {"no_mapping", 84}}));
-  EXPECT_EQ(count("over_limit"), 84U);
-  for (int n = 1; n < 4; ++n) {
-    EXPECT_EQ(public_end("a:5000", "y:" + std::to_string(n)), end);
-    line_->prove({"y:" + std::to_string(n), end, kUdp});
-  }
-  EXPECT_EQ(come_in(101, 201), (Ends{{"a:5000", 3}, {"no_mapping", 97}}));
-  line_->close({"y:1", end, kUdp});
-  line_->close({"y:4", end, kUdp});
-  EXPECT_EQ(come_in(201, 301), (Ends{{"a:5000", 1}, {"no_mapping", 99}})) << "y:4 had no answer";
-  EXPECT_EQ(public_end("a:5000", "y:5000"), end) << "the inside has no such limit";
-}
-
 TEST_F(NatTest, OnlyPacketsToDestinationsAreTranslated) {
   use("", "destination = [\"10.0.0.25\", \"10.0.0.26\"]\nexempt = \"10.0.0.26\"\n");
   EXPECT_TRUE(public_end("a:5000", "y:1").contains(':'));

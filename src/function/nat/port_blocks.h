@@ -193,18 +193,9 @@ class PortBlocks {
     CustomerNumber customer = 0;
   };
   /// Returns the inside endpoint that the packet is for; with `takes`, its session counts for the
-  /// customer until `release`, and as unanswered until `note_answered`. Errors: `no_mapping`, also
-  /// if the pool's filtering forbids the packet; `customer_limit`.
+  /// customer until `release`. Errors: `no_mapping`, also if the pool's filtering forbids the
+  /// packet; `customer_limit`.
   std::expected<Inside, Verdict> enter(const Arrived& arrived, bool takes);
-  /// Returns how many sessions from outside a block may have that the inside has not answered:
-  /// strangers cannot use up what the customer may have.
-  static std::uint32_t most_unanswered(const NatPool& pool) { return pool.block_size / 4; }
-  /// Notes whether the inside has answered a session from outside that uses that port.
-  void note_answered(const PortRef& ref, bool is_answered) {
-    auto& unanswered = blocks_[ref.block()].unanswered;
-    const auto more = static_cast<std::uint16_t>(is_answered ? -1 : 1);
-    unanswered.fetch_add(more, std::memory_order_relaxed);
-  }
 
   /// Ends a session's use of a port.
   void release(const PortRef& ref, std::uint8_t protocol, const AddressV4& remote, Tick now);

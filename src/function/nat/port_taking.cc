@@ -267,13 +267,10 @@ auto PortBlocks::enter(const Arrived& arrived, bool takes) -> std::expected<Insi
   const Inside inside{{block, offset}, {ends.inside, ends.inside_port}, customer};
   if (!takes) return inside;
   const std::uint32_t first = first_of(bucket, customer, pool.id);
-  auto& unanswered = blocks_[block].unanswered;
-  if (blocks_[first].sessions >= pool.is.sessions_per_customer ||
-      unanswered.load(std::memory_order_relaxed) >= most_unanswered(pool.is)) {
+  if (blocks_[first].sessions >= pool.is.sessions_per_customer) {
     pool.counts->over_limit.fetch_add(1, std::memory_order_relaxed);
     return std::unexpected(Verdict::customer_limit);
   }
-  unanswered.fetch_add(1, std::memory_order_relaxed);
   all.use(offset);
   count(pool, first, inside.ref,
         {.inside = inside.inside,
