@@ -1,7 +1,11 @@
 #include "config/chain.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
+
+#include "core/address.h"
+#include "host/host_for.h"
 
 namespace millrace::config {
 
@@ -109,8 +113,18 @@ std::vector<std::shared_ptr<const FunctionSettings>> ChainReader::finish(
   };
   const bool rewrites_sources = std::ranges::any_of(
       chosen_, [](const Chosen& one) { return one.kind->rewrites == Rewrites::sources; });
+  std::map<AddressV4, const FunctionKind*> whose;
   for (const Chosen& one : chosen_) {
     all.push_back(one.reader->finish(problems, around));
+    HostAddresses<AddressV4> v4;
+    HostAddresses<AddressV6> v6;
+    all.back()->tell(v4, v6);
+    for (const AddressV4& address : v4.virtual_addresses) {
+      const auto [at, is_new] = whose.emplace(address, one.kind);
+      if (!is_new && at->second != one.kind)
+        problem(one, "has the address " + to_string(address) + ", and so has " +
+                         in_quotes(at->second->name) + ": give each function its own");
+    }
     const FunctionFacts facts = all.back()->facts();
     problem(one, facts.counts_nothing);
     if (rewrites_sources && !facts.loses_replies.empty())

@@ -1,12 +1,12 @@
 #include "config/tunnels.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <string>
 #include <utility>
 
 #include "core/address.h"
+#include "core/parameters.h"
 #include "core/vlan_tag.h"
 #include "host/addresses_of.h"
 #include "toml/addresses.h"
@@ -197,12 +197,8 @@ void read_vlans(const Context& context, const toml::node& node, RawCustomer& out
   } else {
     return wrong(kind_of(node));
   }
-  const auto read = [](std::string_view digits) -> std::uint16_t {
-    unsigned vlan = 0;
-    const char* const end = digits.data() + digits.size();
-    const auto [at, error] = std::from_chars(digits.data(), end, vlan);
-    const bool is_one = error == std::errc() && at == end && vlan <= kMostVlan;
-    return static_cast<std::uint16_t>(is_one ? vlan : 0);
+  const auto read = [](std::string_view digits) {
+    return static_cast<std::uint16_t>(parse_number(digits, kMostVlan).value_or(0));
   };
   const auto dash = text.find('-');
   const VlanRange vlans{read(text.substr(0, dash)),

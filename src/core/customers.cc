@@ -1,7 +1,6 @@
 #include "core/customers.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <numeric>
 #include <span>
@@ -10,6 +9,7 @@
 
 #include "core/address.h"
 #include "core/address_numbers.h"
+#include "core/parameters.h"
 
 namespace millrace {
 namespace {
@@ -17,10 +17,7 @@ namespace {
 /// Returns the VLAN that a name like access.100 means on the port `access`; 0: none.
 unsigned vlan_in(std::string_view name, const std::string& port) {
   if (!name.starts_with(port) || name.substr(port.size(), 1) != ".") return 0;
-  const char* const end = name.data() + name.size();
-  unsigned vlan = 0;
-  const auto [at, error] = std::from_chars(name.data() + port.size() + 1, end, vlan);
-  return error == std::errc() && at == end ? vlan : 0;
+  return parse_number(name.substr(port.size() + 1), kMostVlan).value_or(0);
 }
 
 /// Returns the name of a group of customers that have no names of their own.

@@ -1,17 +1,13 @@
 #include "function/chained.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <variant>
 
-#include "core/address.h"
 #include "core/json.h"
 #include "function/chain.h"
 #include "function/command_done.h"
@@ -57,7 +53,6 @@ class ChainSettings final : public FunctionSettings {
 
   void append_doubts(const Surroundings& around, std::vector<std::string>& all) const override {
     for (const auto& one : functions_) one->append_doubts(around, all);
-    append_shared_addresses(all);
   }
 
   void tell(HostAddresses<AddressV4>& v4, HostAddresses<AddressV6>& v6) const override {
@@ -69,24 +64,6 @@ class ChainSettings final : public FunctionSettings {
   }
 
  private:
-  /// Appends a warning for each address that two functions serve: the second one may drop packets
-  /// that are for the first one.
-  void append_shared_addresses(std::vector<std::string>& all) const {
-    std::map<AddressV4, std::string_view> whose;
-    for (const auto& one : functions_) {
-      HostAddresses<AddressV4> v4;
-      HostAddresses<AddressV6> v6;
-      one->tell(v4, v6);
-      const std::string_view name = one->kind().name;
-      for (const AddressV4& address : v4.virtual_addresses) {
-        const auto [at, is_new] = whose.emplace(address, name);
-        if (!is_new && at->second != name)
-          all.push_back(fmt::format("\"{}\" and \"{}\" both have the address {}: give each its own",
-                                    at->second, name, to_string(address)));
-      }
-    }
-  }
-
   std::vector<std::shared_ptr<const FunctionSettings>> functions_;
   const FunctionKind& kind_;
 };

@@ -66,7 +66,7 @@ auto BlockStore::add(const NatPool& pool, std::vector<AddressV4> addresses)
   is.words = (is.per_address + 63) / 64;
   is.taken = std::vector<std::atomic<std::uint64_t>>(std::size_t{is.words} * is.addresses.size());
   is.first_block = gap_of(is.blocks());
-  const auto free = std::ranges::find_if(
+  auto* const free = std::ranges::find_if(
       extents_, [](const auto& one) { return one.load(std::memory_order_relaxed) == nullptr; });
   if (free == extents_.end() || std::size_t{is.first_block} + is.blocks() > kMostBlocks)
     return std::unexpected(Error{
