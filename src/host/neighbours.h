@@ -174,7 +174,7 @@ class Neighbours {
     }
   };
   struct Neighbour {
-    Where where{};
+    Where where;
     Mac mac;
     State state = State::failed;
     bool is_kept = false;

@@ -304,7 +304,7 @@ bool PortBlocks::is_elsewhere(std::uint32_t block, bool by_customer) const {
           other.first_port_of(one) > extent.last_port_of(block))
         continue;
       const CustomerNumber customer = blocks_[one].customer.load(std::memory_order_acquire);
-      if (customer != 0 && !(by_customer && customer == kNobody)) return true;
+      if (customer != 0 && (!by_customer || customer != kNobody)) return true;
     }
   }
   return false;

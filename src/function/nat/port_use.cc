@@ -128,9 +128,9 @@ std::vector<NearLimit> PortBlocks::nearest_to_limit(std::size_t number, std::siz
         }
       }
       is.ports = *std::ranges::max_element(ports);
-      is.percent = static_cast<std::uint32_t>(
-          std::max(std::uint64_t{is.sessions} * 100 / pool.is.sessions_per_customer,
-                   is.ports * 100 / (pool.is.block_size * pool.is.blocks_per_customer)));
+      is.percent = static_cast<std::uint32_t>(std::max(
+          std::uint64_t{is.sessions} * 100 / pool.is.sessions_per_customer,
+          is.ports * 100 / (std::uint64_t{pool.is.block_size} * pool.is.blocks_per_customer)));
       all.push_back(is);
     }
     if (all.size() > 1000 + most) keep_nearest();
