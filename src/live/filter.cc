@@ -75,8 +75,9 @@ std::optional<std::string_view> value_of(Parameters parameters, std::string_view
 /// Returns the numbers of the customers that a name, or a prefix of far ends, names.
 Result<std::pair<Zone, Zone>> parse_customers(std::string_view text, const Customers& customers) {
   if (const auto named = customers.named(std::string(text))) return *named;
-  return wrong_parameter("customer", text,
-                         "is no customer: give a name, far end, prefix or VLAN (access.100) of [[port]].customers");
+  return wrong_parameter(
+      "customer", text,
+      "is no customer: give a name, far end, prefix or VLAN (access.100) of [[port]].customers");
 }
 
 struct Given {
