@@ -1,6 +1,6 @@
 // Finds the worker of a packet: that of its customer. A part of NatV4.
 #include <algorithm>
-#include <utility>
+#include <optional>
 
 #include "core/address_numbers.h"
 #include "core/protocol.h"
@@ -37,19 +37,20 @@ Steered NatV4::steer(std::span<const KeyV4> keys, const Steered& before) const {
   Steered steered;
   for (unsigned i = 0; i < keys.size(); ++i) {
     using Customer = std::optional<CustomerNumber>;
-    const auto customers = [&](const auto& at_source, const auto& at_destination) {
-      return std::pair(before.is_by_destination(i) ? Customer() : at_source(),
-                       before.is_by_source(i) ? Customer() : at_destination());
-    };
-    const Zone zone = keys[i].number_of_zone();
-    auto [source, destination] =
-        customers([&] { return customer_of(zone, source_of(keys[i]), keys[i].protocol); },
-                  [&] { return customer_of(0, destination_of(keys[i]), keys[i].protocol); });
+    const KeyV4& key = keys[i];
+    const bool has_source = !before.is_by_destination(i);
+    const bool has_destination = !before.is_by_source(i);
+    const Zone zone = key.number_of_zone();
+    Customer source;
+    Customer destination;
+    if (has_source) source = customer_of(zone, source_of(key), key.protocol);
+    if (has_destination) destination = customer_of(0, destination_of(key), key.protocol);
     if (!source && !destination) continue;
-    if (!has_ports(keys[i].protocol) && keys[i].protocol != kProtocolIcmp) {
-      const auto [whole_source, whole_destination] =
-          customers([&] { return whole_customer_of(zone, keys[i].source); },
-                    [&] { return whole_customer_of(0, keys[i].destination); });
+    if (!has_ports(key.protocol) && key.protocol != kProtocolIcmp) {
+      Customer whole_source;
+      Customer whole_destination;
+      if (has_source) whole_source = whole_customer_of(zone, key.source);
+      if (has_destination) whole_destination = whole_customer_of(0, key.destination);
       if (!whole_source && !whole_destination) {
         if (!source) steered.by_source |= std::uint64_t{1} << i;
         if (!destination) steered.by_destination |= std::uint64_t{1} << i;

@@ -128,6 +128,7 @@ auto NatSettings::view_for(Zone customer) const -> View {
 
 bool NatSettings::is_hosts(Zone customer, const AddressV4& address) const {
   if (std::ranges::binary_search(hosts, address)) return true;
+  if (customer == 0 || hosts_of_customers.empty()) return false;
   const auto access = customers->access_of(customer);
   const auto is_it = [&](const auto& one) {
     return one.link == access->link && one.address == address;
