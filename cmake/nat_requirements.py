@@ -51,7 +51,7 @@ REQUIREMENTS = [
         ("2", "all sessions of a customer have one address", "see RFC 4787, 2"),
         ("3", "a pool of scattered addresses", ""),
         ("4", "a customer's ports are limited", ""),
-        ("5", "a customer's sessions are limited", "a pool's `sessions_per_customer`. Besides, unanswered sessions of all customers together have a quarter of the table (`half_open_percent`)"),
+        ("5", "a customer's sessions are limited", "a pool's `sessions_per_customer`. Besides, unanswered sessions of all customers together have a quarter of the table (`half_open_percent`); once it is full, a new one ends one that is idle long"),
         ("6", "exempt destinations", ""),
         ("7", "endpoint-independent filtering", "can be chosen, and is not the default"),
         ("8", "a port rests 120 s before another customer has it", ""),

@@ -122,6 +122,63 @@ TEST_P(LineTest, HalfOpenConnectionsHaveABudget) {
   check(made);
 }
 
+/// A function that serves no packet without an entry.
+class NeedsEntries final : public Function {
+ public:
+  explicit NeedsEntries(Function& is) : is_(&is) {}
+  bool needs_entries() const override { return true; }
+  FunctionFor<KeyV4>& v4() override { return is_->v4(); }
+  FunctionFor<KeyV6>& v6() override { return is_->v6(); }
+
+ private:
+  Function* is_;
+};
+
+// A flood of half-open connections evicts its own if packets without an entry are not served, and
+// those that are idle longest first; proved connections stay, and a new one has time for an answer.
+TEST_P(LineTest, HalfOpenConnectionsMakeRoomForNewOnes) {
+  BalanceConfig config;
+  config.services = {.v4 = {service(kVirtual, {1, 2, 3})}};
+  LineConfig line = small();
+  line.half_open_percent = 20;
+  line.evicts = true;
+  auto made = make(config, line);
+  NeedsEntries function(*made.balance);
+  line.table = GetParam().table;
+  line.ageing = GetParam().ageing;
+  line.pages = Pages::small;
+  made.line = std::move(*make_line(line, function));
+  const auto play = [&](unsigned from, unsigned to, std::uint8_t flags, const Endpoint* backend) {
+    TestPort port;
+    for (unsigned n = from; n < to; ++n) {
+      const std::uint32_t now = n / 5 + (backend != nullptr ? 1 : 0);
+      port.add(backend != nullptr ? packet(*backend, client(n), flags)
+                                  : packet(client(n), kVirtual, flags),
+               now);
+    }
+    made.line->run(port);
+    return port.sent.empty() ? Endpoint{} : destination_of(port.sent.back());
+  };
+  const auto prove = [&](unsigned n) {
+    const Endpoint backend = play(n, n + 1, kSyn, nullptr);
+    play(n, n + 1, kSyn | kAck, &backend);
+    const std::uint64_t before = count(made, Verdict::tracked);
+    play(n, n + 1, kAck, nullptr);
+    EXPECT_EQ(count(made, Verdict::tracked), before + 1);
+  };
+  for (unsigned n = 0; n < 10; ++n) prove(n);
+  play(10, 300, kSyn, nullptr);
+  EXPECT_EQ(made.line->report_v4().live, 10U + 20U);
+  EXPECT_EQ(made.line->counters().over_budget.value(), 0U);
+  EXPECT_EQ(made.line->counters().closed[static_cast<std::size_t>(Ending::evicted)].value(), 270U);
+  prove(301);
+  const std::uint64_t before = count(made, Verdict::tracked);
+  play(0, 10, kAck, nullptr);
+  EXPECT_EQ(count(made, Verdict::tracked), before + 10U);
+  EXPECT_EQ(made.line->counters().opened.value(), 301U);
+  check(made);
+}
+
 // In a full table, a connection that a reply proves evicts a connection of lower worth: of a state
 // with a lower rank, or idle for longer at the same rank.
 TEST_P(LineTest, AFullTableGivesUpWhatIsMissedLeast) {

@@ -27,12 +27,12 @@ PROTOCOLS = {"tcp": TCP, "udp": UDP, "icmp": ICMP}
 class Nat:
     """A NAT that is replayed from the start for each packet: what it has chosen it chooses again."""
 
-    def __init__(self, case, pool="", more="", addresses='"198.51.100.0/30"', inside='"10.0.0.0/8"'):
+    def __init__(self, case, pool="", more="", addresses='"198.51.100.0/30"', inside='"10.0.0.0/8"',
+                 table="capacity = 70000\nhalf_open_percent = 100"):
         self.case, self.packets = case, []
         self.config = case.write("c.toml", f"""function = "nat"
 [table]
-capacity = 70000
-half_open_percent = 100
+{table}
 [[nat.pool]]
 name = "homes"
 addresses = [{addresses}]
@@ -338,6 +338,20 @@ class Requirements(Case):
         self.assertEqual(left.index(None), 16_000)
         self.assertIsNotNone(left[-1])
         self.assertEqual((nat.dropped(), nat.stats["nat_pools"][0]["over_limit"]), ({"customer_limit": 1}, 1))
+
+    def test_rfc6888_req5_a_customer_without_answers_keeps_nobody_out(self):
+        """Unanswered sessions of one customer fill their share of the table; others' sessions begin, and get time for an answer."""
+        nat = self.nat(table="capacity = 1000")  # 250 half open
+        flood = iter([make.udp((A, 5000), (X, 1000 + n)) for n in range(3000)])
+        real = [self.open_udp(nat, 0, (B, 5000))]
+        self.assertTrue(self.passes(nat, 0.1, make.udp(DNS, real[0]), (B, 5000)))
+        for second in range(1, 11):
+            nat.send_all([(second + n / 1000, packet) for n, packet in enumerate(itertools.islice(flood, 300))])
+            real.append(self.open_udp(nat, second + 0.5, (B, 5000 + second)))
+            self.assertTrue(self.passes(nat, second + 0.6, make.udp(DNS, real[-1]), (B, 5000 + second)), second)
+        self.assertEqual(nat.dropped(), {})
+        for n, public in enumerate(real):
+            self.assertTrue(self.passes(nat, 20, make.udp(DNS, public), (B, 5000 + n)), n)
 
     def test_rfc6888_req7_endpoint_independent_filtering_can_be_chosen(self):
         nat = self.nat('filtering = "endpoint-independent"')

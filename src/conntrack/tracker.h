@@ -183,6 +183,10 @@ class Tracker {
   /// Room for one more connection, or the limit that is reached: of half-open ones, or of all.
   enum class Room : std::uint8_t { there_is, over_budget, full };
   Room room() const;
+  /// Ends a half-open connection so that another may begin: of this worker's next few by id, the
+  /// one that has been idle longest. False: there is none without a packet at this tick.
+  template <class Closed>
+  bool end_half_open(Tick now, Closed&& closed);
   /// Returns how full the tables are, in percent of the capacity. If several workers change the
   /// tables at once, the result is an estimate from this worker's connections.
   unsigned fill_percent() const {
@@ -428,13 +432,8 @@ class Tracker {
   std::uint32_t timeout_of(Side side, ConnId id) const {
     return timeout(state_of(side, id), table_of(side).records().header(id).key.protocol);
   }
-  /// Returns when ageing must read the deadline again: within `kLookAgainMs` if tables are shared
-  /// and packets followed: another worker that brings the deadline forward cannot tell this ageing.
   Tick capped(Tick now, Tick deadline) const;
-  void prefetch_reply(ConnId id) const {
-    const ConnId reply = originators().header(id).peer;
-    if (reply != ConnId::none) replies().prefetch(reply);
-  }
+  void prefetch_reply(ConnId id) const;
   Tick deadline(ConnId id) const { return latest_seen(id) + timeout_of(Side::originator, id); }
   Tick latest_seen(ConnId id) const;
   /// True if `fingerprint` reads the originator's entry only, to save the reply's cache miss.
@@ -484,7 +483,8 @@ class Tracker {
   bool leaves_expired_;
   std::optional<Rings> shards_;  // this worker's connections, a ring for each shard
   std::size_t live_ = 0;
-  ConnId leaving_ = ConnId::none;  // evicted connection whose key is in `left_` only
+  std::size_t half_open_from_ = 0;  // id from which the next half-open connection is looked for
+  ConnId leaving_ = ConnId::none;   // evicted connection whose key is in `left_` only
   K left_;
 };
 

@@ -39,6 +39,13 @@ bool Tracker<TableOf, GuardsType, K>::sweep(Tick now, unsigned budget, Closed&& 
   return ageing_->sweep(now, budget, mine);
 }
 
+template <template <class> class TableOf, Guards GuardsType, class K>
+  requires ConnectionTable<TableOf<K>, K>
+inline void Tracker<TableOf, GuardsType, K>::prefetch_reply(ConnId id) const {
+  const ConnId reply = originators().header(id).peer;
+  if (reply != ConnId::none) replies().prefetch(reply);
+}
+
 /// Returns the later of the two entries' ticks and writes it to both entries, so that neither tick
 /// grows so old that it seems to lie in the future. Every ageing scheme but `none` calls this
 /// whenever it reads the connection's deadline.
@@ -117,6 +124,8 @@ inline std::uint32_t Tracker<TableOf, GuardsType, K>::timeout(ConnectionState st
   return timeouts_.of(state, protocol);
 }
 
+/// Returns when ageing must read the deadline again: within `kLookAgainMs` if tables are shared
+/// and packets followed: another worker that brings the deadline forward cannot tell this ageing.
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 inline Tick Tracker<TableOf, GuardsType, K>::capped(Tick now, Tick deadline) const {

@@ -92,6 +92,9 @@ class Chain final : public Function {
   bool checks_packets() const override {
     return std::ranges::any_of(functions_, &Function::checks_packets);
   }
+  bool needs_entries() const override {
+    return std::ranges::any_of(functions_, &Function::needs_entries);
+  }
   bool guards_host() const override {
     return std::ranges::any_of(functions_, &Function::guards_host);
   }

@@ -291,6 +291,9 @@ class Function : public Steering {
   /// `malformed`, and those that cannot be of the connection whose key they have, `invalid`. No
   /// function of a chain sees such packets, if one of them checks.
   virtual bool checks_packets() const { return false; }
+  /// True: packets without an entry are not served. So if too many connections are half open, a new
+  /// one gets the place of one that has been idle long.
+  virtual bool needs_entries() const { return false; }
   /// @name Packets to and from the host itself
   /// @{
   /// True: the function decides about these, too, and the line passes them to it like all others

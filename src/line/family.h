@@ -239,6 +239,7 @@ class Family {
         expires_(config.ageing != NoAgeing::kName),
         checks_(function.checks_packets()),
         has_idle_packets_(function.family<K>().has_idle_packets()),
+        replaces_half_open_(config.evicts && function.needs_entries()),
         sources_(config.sources),
         function_(&function.family<K>()),
         counters_(&counters) {
@@ -398,11 +399,7 @@ class Family {
     if (tracker_->concerns(lane.side(i), id, burst.signal[lane.packet[i]], burst.now))
       lead(burst, lane, i);
   }
-  bool follow_alone(const Burst& burst, const Lane<K>& lane, unsigned i) const {
-    const unsigned packet = lane.packet[i];
-    const Segment ack = read_segment(burst.data[packet], burst.headers[packet]);
-    return tracker_->follow_alone(lane.side(i), lane.connection[i], ack);
-  }
+  bool follow_alone(const Burst& burst, const Lane<K>& lane, unsigned i) const;
   void lead(Burst& burst, Lane<K>& lane, unsigned i);
   void refuse(Burst& burst, Lane<K>& lane, unsigned i);
 
@@ -479,6 +476,7 @@ class Family {
   bool expires_;  // false: idle connections stay
   bool checks_;
   bool has_idle_packets_;
+  bool replaces_half_open_;
   std::shared_ptr<SourceCounts> sources_;  // null: sources have no limit
   FunctionFor<K>* function_;
   WorkerCounters* counters_;

@@ -8,6 +8,14 @@
 
 namespace millrace {
 
+template <class TrackerType, class K>
+inline bool Family<TrackerType, K>::follow_alone(const Burst& burst, const Lane<K>& lane,
+                                                 unsigned i) const {
+  const unsigned packet = lane.packet[i];
+  const Segment ack = read_segment(burst.data[packet], burst.headers[packet]);
+  return tracker_->follow_alone(lane.side(i), lane.connection[i], ack);
+}
+
 /// Follows the connection of the lane's packet `i`, which may change the connection. A packet that
 /// a limit forbids is dropped, and leaves the connection as it was.
 template <class TrackerType, class K>

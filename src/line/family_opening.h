@@ -99,7 +99,12 @@ void Family<TrackerType, K>::admit(Burst& burst, Lane<K>& lane, unsigned i) {
     return;
   }
   using Room = typename TrackerType::Room;
-  if (const Room room = tracker_->room(); room != Room::there_is) {
+  Room room = tracker_->room();
+  const auto evicted = [this](ConnId id) { closed(id, Ending::evicted); };
+  if (room == Room::over_budget && replaces_half_open_ &&
+      tracker_->end_half_open(burst.now, evicted))
+    room = tracker_->room();
+  if (room != Room::there_is) {
     verdict = room == Room::over_budget ? Verdict::over_budget : Verdict::table_full;
     return;
   }

@@ -146,6 +146,7 @@ class Firewall final : public Function {
   Firewall& operator=(const Firewall&) = delete;
 
   bool checks_packets() const override { return true; }
+  bool needs_entries() const override { return true; }
   bool guards_host() const override { return true; }
   void guard(Burst& burst) override;
   void guard_errors(Burst& burst) override;

@@ -161,6 +161,7 @@ class Nat final : public Function {
   Nat(std::shared_ptr<const NatSettings> settings, std::shared_ptr<PortBlocks> blocks)
       : v4_(std::move(settings), std::move(blocks)) {}
 
+  bool needs_entries() const override { return true; }
   void note_time(Tick now) override { v4_.note_time(now); }
   FunctionFor<KeyV4>& v4() override { return v4_; }
   FunctionFor<KeyV6>& v6() override { return v6_; }
