@@ -96,7 +96,7 @@ class NatView final : public FunctionView {
     return out;
   }
 
-  /// Appends the name of the session's customer, if he is behind a tunnel.
+  /// Appends the name of the session's customer, if he is a port's.
   void append_names(std::string& text, const Flow& connection) const override {
     const auto* const key = std::get_if<KeyV4>(&connection.key);
     if (key == nullptr) return;
