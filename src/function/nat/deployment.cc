@@ -129,7 +129,7 @@ Zone same_in(const NatSettings& settings, const Json& offered) {
     if (n >= theirs.size() || theirs[n] != told(settings, customers.groups()[n]))
       return customers.first_of(n) - 1;
   }
-  // The rest are customers only there, without a tunnel here.
+  // Customers with greater numbers are there only in the other process.
   return customers.size();
 }
 
