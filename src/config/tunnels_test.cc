@@ -243,7 +243,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         WrongRule{"customers = \"c18\"", "nat.rule.customers: no customer is called \"c18\""},
         WrongRule{"customers = \"any\"\nexempt = [\"192.0.2.0/24\"]",
-                  "nat.rule.exempt: replies would not find a customer behind a tunnel"},
+                  "nat.rule.exempt: replies would not find these customers"},
         WrongRule{"customers = \"any\"\ncustomer_prefix = 29",
                   "nat.rule.customer_prefix: is for customers without tunnels"},
         WrongRule{"customers = \"any\"\n[[nat.rule]]\npool = \"a\"\nsource = \"10.0.0.0/8\"\n"

@@ -64,8 +64,8 @@ struct BlockExtent {
   Mappings::Kind kind;            ///< the kind of its tables
   TableMemory::Size table_size;
   TableMemory tables;
-  unsigned words = 0;                             ///< an address has in `taken`
-  std::vector<std::atomic<std::uint64_t>> taken;  ///< blocks of each address, a bit each
+  unsigned words = 0;                             ///< number of words in `taken` for an address
+  std::vector<std::atomic<std::uint64_t>> taken;  ///< a bit for each block; set: not to be claimed
 
   std::uint32_t blocks() const {
     return static_cast<std::uint32_t>(addresses.size()) * per_address;

@@ -8,12 +8,12 @@
 
 namespace millrace {
 
-/// A customer: the number of one behind a tunnel (core/customers.h), or the address by which
-/// another one is known, as a number, or a group of sources. They cannot be mistaken: no packet on
-/// a link has an address of 0.0.0.0/8 or 127.0.0.0/8 (RFC 1122, 3.2.1.3).
+/// A customer: the number of a port's customer, with a tunnel or a VLAN (core/customers.h); or the
+/// address by which another customer is known, as a number; or a group of sources. They cannot be
+/// mistaken: no packet on a link has an address of 0.0.0.0/8 or 127.0.0.0/8 (RFC 1122, 3.2.1.3).
 using CustomerNumber = std::uint32_t;
 
-/// Returns the number of a customer behind a tunnel; 0 for others.
+/// Returns the number of a port's customer; 0 for others.
 inline Zone zone_of(CustomerNumber customer) { return customer <= Customers::kMost ? customer : 0; }
 
 /// A group of sources that share the ports of one customer.

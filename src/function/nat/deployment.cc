@@ -46,8 +46,9 @@ class NatView final : public FunctionView {
                             with_port(leaves.destination, leaves.destination_port));
       return out;
     }
-    if (of->number_of_zone() != 0 &&
-        settings_->rule_for(of->number_of_zone(), of->source, of->destination) == nullptr) {
+    const NatRule* const rule =
+        settings_->rule_for(of->number_of_zone(), of->source, of->destination);
+    if (of->number_of_zone() != 0 && rule == nullptr) {
       out.why = "no rule of NAT for this customer has its source";
       return out;
     }
@@ -62,8 +63,7 @@ class NatView final : public FunctionView {
     }
     if (blocks_->has(of->destination) || forwards.has(of->destination)) {
       auto customer = blocks_->customer_at({of->destination, of->destination_port});
-      const auto by_place = settings_->customer_by_place(of->destination, of->destination_port);
-      if (!customer) customer = by_place;
+      if (!customer) customer = settings_->customer_by_place(of->destination, of->destination_port);
       out.side = Side::originator;
       out.verdict = Verdict::no_mapping;
       out.why = customer ? fmt::format(
@@ -73,30 +73,29 @@ class NatView final : public FunctionView {
                          : std::string("its destination is a public port that nobody has");
       return out;
     }
-    const NatRule* const rule =
-        settings_->rule_for(of->number_of_zone(), of->source, of->destination);
     if (rule == nullptr) {
       out.why = "no rule of NAT has its source, or its destination is exempt";
       return out;
     }
     out.side = Side::originator;
     out.verdict = Verdict::tracked;
+    const NatPool& pool = settings_->pools[rule->pool];
     const auto* const from =
         forwards.from(of->number_of_zone(), of->source, of->source_port, of->protocol);
     out.why = from != nullptr
                   ? fmt::format("it has no session yet, and leaves as {}, as a forward says",
                                 with_port(from->address, from->out(of->source_port)))
                   : fmt::format("it has no session yet, and gets a public port of the pool \"{}\"",
-                                settings_->pools[rule->pool].name);
-    const auto range = settings_->pools[rule->pool].range_of(
-        NatSettings::customer_by(*rule, of->number_of_zone(), of->source));
+                                pool.name);
+    const auto range =
+        pool.range_of(NatSettings::customer_by(*rule, of->number_of_zone(), of->source));
     if (from == nullptr && range)
       out.why +=
           fmt::format(": of {}, {} to {}", to_string(range->address), range->first, range->last);
     return out;
   }
 
-  /// Appends the name of the session's customer, if he is behind a tunnel.
+  /// Appends the name of the session's customer, if he is a port's.
   void append_names(std::string& text, const Flow& connection) const override {
     const auto* const key = std::get_if<KeyV4>(&connection.key);
     if (key == nullptr) return;
@@ -130,8 +129,15 @@ Zone same_in(const NatSettings& settings, const Json& offered) {
     if (n >= theirs.size() || theirs[n] != told(settings, customers.groups()[n]))
       return customers.first_of(n) - 1;
   }
-  // The rest are customers only there, without a tunnel here.
+  // Customers with greater numbers are there only in the other process.
   return customers.size();
+}
+
+/// Refuses a request for a parameter that is wrong.
+std::unexpected<Refusal> wrong(std::string_view name, std::string_view value,
+                               std::string_view what) {
+  return std::unexpected(
+      Refusal{Refusal::Kind::wrong, wrong_parameter(name, value, what).error().message});
 }
 
 }  // namespace
@@ -302,10 +308,6 @@ std::string NatDeployment::table() const {
 
 /// Returns the blocks and the forwards of the customer that the parameters name.
 CommandResult<Json> NatDeployment::customer(Parameters given) const {
-  const auto wrong = [](std::string_view name, std::string_view value, std::string_view what) {
-    return std::unexpected(
-        Refusal{Refusal::Kind::wrong, wrong_parameter(name, value, what).error().message});
-  };
   std::optional<CustomerNumber> is;
   for (const auto& [name, value] : given) {
     if (name != "customer") return wrong("the parameter", name, "is not known: give customer");
@@ -351,11 +353,7 @@ auto NatDeployment::command(std::string_view path, Parameters given, const OnEac
     return CommandDone{.result = std::move(*found)};
   }
   if (!given.empty())
-    return std::unexpected(
-        Refusal{Refusal::Kind::wrong,
-                wrong_parameter("the parameter", given.front().first, "is not known: leave it out")
-                    .error()
-                    .message});
+    return wrong("the parameter", given.front().first, "is not known: leave it out");
   return CommandDone{.result = path == "/nat/log" ? logs() : pools(true)};
 }
 

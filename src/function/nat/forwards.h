@@ -67,8 +67,8 @@ class NatForwards {
   const NatForward* to(const AddressV4& address, std::uint16_t port, std::uint8_t protocol) const {
     return find(to_, address, port, protocol);
   }
-  /// Returns the forward by whose public end sessions of an inside endpoint leave, behind a
-  /// customer's tunnel (0: behind none); null: there is none.
+  /// Returns the forward by whose public end sessions of an inside endpoint leave, of a port's
+  /// customer (0: of none); null: there is none.
   const NatForward* from(Zone customer, const AddressV4& inside, std::uint16_t port,
                          std::uint8_t protocol) const {
     if (all_.empty()) return nullptr;

@@ -46,7 +46,7 @@ NatV4::Need NatV4::need_of(const KeyV4& key) const {
             .is_in = blocks_->has(key.destination) || settings_->forwards.has(key.destination),
             .is_hosts = settings_->is_hosts(key.number_of_zone(), key.destination)};
   if (need.is_hosts && !need.is_in) need.rule = nullptr;
-  // From a tunnel, only packets with a rule may go to other customers.
+  // A port's customer may send to other customers only what has a rule.
   if (need.rule == nullptr && key.number_of_zone() != 0) need.is_in = false;
   return need;
 }

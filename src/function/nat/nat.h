@@ -55,7 +55,7 @@ class NatV4 final : public FunctionFor<KeyV4> {
     blocks_.swap(blocks);
     return now_;
   }
-  /// From now on no session of a customer behind a tunnel with a greater number is resumed.
+  /// From now on no session of a port's customer with a greater number is resumed.
   void resume_up_to(Zone customer) { resumed_up_to_ = customer; }
   const NatCounters& counters() const { return counters_; }
 

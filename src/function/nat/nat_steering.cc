@@ -8,8 +8,8 @@
 
 namespace millrace {
 
-/// Returns the customer at an end: behind the tunnel `zone`, inside, or behind a public port. A
-/// public port that nobody has counts as its address's, unless it is the host's own.
+/// Returns the customer at an end: the port's customer `zone`, or else the one inside or behind a
+/// public port. A public port that nobody has counts as its address's, unless it is the host's own.
 std::optional<CustomerNumber> NatV4::customer_of(Zone zone, const EndpointV4& end,
                                                  std::uint8_t protocol) const {
   if (zone != 0) return zone;

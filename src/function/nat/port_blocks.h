@@ -14,7 +14,8 @@
 // around the same memory (block_store.h): first all workers change to it, then its `replace` takes
 // their blocks from customers that may have them no longer. Meanwhile, workers with either
 // object share the blocks. A block that a customer loses is his until his sessions have ended, and
-// then nobody's until it has rested; so are ports that another block gets.
+// then nobody's until it has rested. If its ports are in other blocks by then, nobody has these
+// blocks meanwhile.
 //
 // Nothing here allocates memory, blocks for long or throws, except `create`, `changed_to` and
 // `replace`; but the first use of a table may wait for the kernel's pages (table_memory.h).

@@ -165,7 +165,7 @@ std::uint16_t PortBlocks::free_id(const PortBlocks* before) const {
   return id;
 }
 
-/// True if its present customer may have the block by the pool that has its address.
+/// True if the block is in a pool, by which its present customer may have it.
 bool PortBlocks::may_have_now(std::uint32_t block) const {
   const auto place = place_of(blocks_.extent_of(block).address_of(block));
   return place && may_have(pools_[place->pool], block,
@@ -227,7 +227,7 @@ void PortBlocks::replace(const PortBlocks& before, Tick now) {
     is.uses.store(0, std::memory_order_relaxed);
   });
   held_back_.clear();
-  // So that extents which no pool has come to an end.
+  // Frees what has rested, so that extents which no pool has can be removed.
   for (const BlockExtent* extent : store_->extents()) {
     for (std::uint32_t n = 0; n < extent->blocks(); ++n) {
       Block& is = blocks_[extent->first_block + n];

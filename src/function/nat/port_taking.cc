@@ -11,7 +11,7 @@ namespace millrace {
 
 // --- from inside
 
-/// Goes from line to line, as each one says where the next is.
+/// Prefetches in rounds: a session's cache line of one round says where that of the next one is.
 void PortBlocks::prefetch(std::span<const Wanted> soon, std::span<EndpointV4> likely) const {
   std::array<const Bucket*, kSoon> buckets;
   std::array<std::uint32_t, kSoon> firsts;

@@ -200,7 +200,7 @@ class Maker {
       const auto prefix = prefix_from(text, "nat.rule.exempt");
       if (!rule.customers.empty()) {
         problems_.add(text.line, "nat.rule.exempt",
-                      "replies would not find a customer behind a tunnel: leave it out");
+                      "replies would not find these customers: leave it out");
         break;
       }
       if (prefix && std::ranges::find(rule.exempt, *prefix) == rule.exempt.end())
@@ -214,7 +214,8 @@ class Maker {
       problems_.add(raw.line, "nat.rule.source_groups", what);
     };
     if (rule.customer_bits != 32) problem("customer_prefix is given, too: leave one of them out");
-    if (!rule.customers.empty()) problem("is for customers without tunnels: leave it out");
+    if (!rule.customers.empty())
+      problem("is for customers without tunnels and VLANs: leave it out");
     if (rule.pool < settings_->pools.size() && settings_->pools[rule.pool].is_deterministic)
       problem("cannot have a deterministic pool: give another pool");
     if (rule.pool >= SourceGroup::kMostPools)

@@ -90,11 +90,11 @@ struct NatPool {
 
 /// The customers of a pool.
 struct NatRule {
-  /// Numbers of customers behind tunnels, each from the first up to before the second; empty: the
-  /// rule is for packets that come from no tunnel.
+  /// Numbers of ports' customers, each from the first up to before the second; empty: the rule is
+  /// for packets of others.
   std::vector<std::pair<Zone, Zone>> customers;
   bool is_for_any = false;  ///< `customers` are all: rules that name a customer go before this one
-  /// Bits of an address that are one customer, for packets from no tunnel.
+  /// Bits of an address that are one customer; not for ports' customers.
   unsigned customer_bits = 32;
   /// Number of customers among which a hash divides the sources, in place of `customer_bits`; 0:
   /// it does not.
@@ -145,7 +145,7 @@ struct NatSettings final : FunctionSettings {
   /// The host's own addresses in customers' VLANs.
   std::vector<HostAddresses<AddressV4>::Own> hosts_of_customers;
   std::vector<AddressV4> own;  ///< hosts' addresses that are also a pool's or forward's, sorted
-  /// Behind tunnels; never null.
+  /// The ports' customers: behind tunnels and in VLANs; never null.
   std::shared_ptr<const Customers> customers = std::make_shared<const Customers>();
   std::vector<std::string> ports;  ///< names, by link
 
@@ -164,7 +164,7 @@ struct NatSettings final : FunctionSettings {
   void append_doubts(const Surroundings& around, std::vector<std::string>& all) const override;
   void tell(HostAddresses<AddressV4>& v4, HostAddresses<AddressV6>& v6) const override;
 
-  /// Returns the rule for packets of a customer (0: of no tunnel) whose source prefix is the
+  /// Returns the rule for packets of a port's customer (0: of none) whose source prefix is the
   /// longest around the address; null if there is none.
   const NatRule* rule_of(Zone customer, const AddressV4& source) const {
     const View& view = views_[view_of_.find(customer)];
@@ -172,8 +172,8 @@ struct NatSettings final : FunctionSettings {
     if (at == view.sources.kNone || view.rule_at[at] == kNoRule) return nullptr;
     return &rules[view.rule_at[at]];
   }
-  /// Returns the customer with that inside address behind the tunnel `zone` (0: behind none), by
-  /// the rule for it.
+  /// Returns the customer with that inside address, by the rule for it. `zone`: the number of the
+  /// port's customer; 0: of none.
   static CustomerNumber customer_by(const NatRule& rule, Zone zone, const AddressV4& inside);
   /// True if the host has that address, for packets from a customer in a VLAN or from elsewhere.
   bool is_hosts(Zone customer, const AddressV4& address) const;

@@ -65,8 +65,8 @@ class TableMemory {
   /// Error (failed): there is none.
   Result<void> reserve(std::size_t bytes, std::size_t tables);
 
-  /// Returns memory that is all 0, aligned to 64. There must be no more tables at once than are
-  /// reserved.
+  /// Returns a table of that size, aligned to 64: all 0, or as its previous user has given it back.
+  /// There must be no more tables at once than are reserved.
   Place take(Size& size);
   /// Takes back a table of that size, whose first 8 bytes are 0, and the others as the next user
   /// may find them. Other threads may still read the first 8 bytes, as an atomic; they get any
