@@ -83,7 +83,7 @@ class LogFile final : public LogTarget {
   }
 
   Result<void> write(std::span<const LogRecord> records) override {
-    std::string text = std::exchange(is_torn_, false) ? "\n" : "";
+    std::string text = is_torn_ ? "\n" : "";
     for (const LogRecord& record : records) text += json_of(record).dump() + "\n";
     for (std::string_view left = text; !left.empty();) {
       const ssize_t n = ::write(file_, left.data(), left.size());
@@ -97,6 +97,7 @@ class LogFile final : public LogTarget {
       left.remove_prefix(static_cast<std::size_t>(n));
     }
     size_ += std::ssize(text);
+    is_torn_ = false;
     return {};
   }
 
@@ -147,7 +148,9 @@ class LogFile final : public LogTarget {
   /// Removes a part of a line, or of a list, that has been written before a failure.
   void take_back() {
     struct stat is{};
-    if (::fstat(file_, &is) == 0 && is.st_size > size_) is_torn_ = ::ftruncate(file_, size_) != 0;
+    if (::fstat(file_, &is) != 0 || is.st_size <= size_ || ::ftruncate(file_, size_) == 0) return;
+    size_ = is.st_size;
+    is_torn_ = true;
   }
 
   Json json_of(const LogRecord& record) const {

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -40,6 +41,7 @@ class Maker {
     for (const auto& port : around_.ports) settings_->ports.push_back(port.name);
     for (const RawNatRule& rule : raw_.rules) add_rule(rule);
     settings_->index();
+    number_pools_of_groups();
     check_places();
     for (const RawForward& forward : raw_.forwards) add_forward(forward);
     settings_->forwards = NatForwards(std::move(forwards_));
@@ -218,9 +220,29 @@ class Maker {
       problem("is for customers without tunnels and VLANs: leave it out");
     if (rule.pool < settings_->pools.size() && settings_->pools[rule.pool].is_deterministic)
       problem("cannot have a deterministic pool: give another pool");
-    if (rule.pool >= SourceGroup::kMostPools)
-      problem("needs one of the first " + std::to_string(SourceGroup::kMostPools) +
-              " pools: move this pool to the front");
+  }
+
+  /// Gives each pool with groups of sources a number, which its name chooses among those that are
+  /// left: as far as possible, a pool's number depends on no other pool.
+  void number_pools_of_groups() {
+    std::map<std::string, std::vector<NatRule*>> pools;
+    for (NatRule& rule : settings_->rules) {
+      if (rule.source_groups != 0 && rule.pool < settings_->pools.size())
+        pools[settings_->pools[rule.pool].name].push_back(&rule);
+    }
+    if (pools.size() > SourceGroup::kMostPools)
+      return problems_.add(raw_.rules.front().line, "nat.rule.source_groups",
+                           std::to_string(pools.size()) +
+                               " pools have groups of sources, more than " +
+                               std::to_string(SourceGroup::kMostPools) + ": give fewer pools");
+    std::set<std::uint8_t> taken;
+    for (const auto& [name, rules] : pools) {
+      std::uint32_t hash = 2166136261;  // FNV-1a
+      for (const char c : name) hash = (hash ^ static_cast<std::uint8_t>(c)) * 16777619;
+      auto number = static_cast<std::uint8_t>(hash >> 24);
+      while (!taken.insert(number).second) ++number;
+      for (NatRule* const rule : rules) rule->number_of_pool = number;
+    }
   }
 
   /// Notes a problem for each deterministic pool whose customers do not fit.

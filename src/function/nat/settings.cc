@@ -137,8 +137,13 @@ bool NatSettings::is_hosts(Zone customer, const AddressV4& address) const {
 }
 
 std::string NatSettings::name_of(CustomerNumber customer) const {
-  if (const auto group = SourceGroup::of(customer); group && group->pool < pools.size())
-    return pools[group->pool].name + "/" + std::to_string(group->group);
+  if (const auto group = SourceGroup::of(customer)) {
+    const auto is_its = [&group](const NatRule& rule) {
+      return rule.source_groups != 0 && rule.number_of_pool == group->pool;
+    };
+    const auto rule = std::ranges::find_if(rules, is_its);
+    if (rule != rules.end()) return pools[rule->pool].name + "/" + std::to_string(group->group);
+  }
   const Zone zone = zone_of(customer);
   return zone != 0 ? customers->name_of(zone) : to_string(address_with(customer));
 }
@@ -153,7 +158,7 @@ CustomerNumber NatSettings::customer_by(const NatRule& rule, Zone zone, const Ad
   if (rule.source_groups == 0) return number_of(prefix_of(inside, rule.customer_bits));
   const std::uint32_t hash = number_of(inside) * 0x9e3779b1U;
   const std::uint64_t group = std::uint64_t{hash} * rule.source_groups >> 32;
-  return SourceGroup{rule.pool, static_cast<std::uint32_t>(group)}.number();
+  return SourceGroup{rule.number_of_pool, static_cast<std::uint32_t>(group)}.number();
 }
 
 std::optional<CustomerNumber> NatSettings::customer_by_place(const AddressV4& address,
@@ -172,7 +177,7 @@ std::optional<CustomerNumber> NatSettings::customer_named(const std::string& nam
     if (rule.source_groups == 0 || !name.starts_with(pool)) continue;
     const auto group =
         parse_number(std::string_view(name).substr(pool.size()), rule.source_groups - 1);
-    if (group) return SourceGroup{rule.pool, *group}.number();
+    if (group) return SourceGroup{rule.number_of_pool, *group}.number();
   }
   const auto address = parse_address<AddressV4>(name);
   const NatRule* const rule = address ? rule_of(0, *address) : nullptr;

@@ -99,6 +99,8 @@ struct NatRule {
   /// Number of customers among which a hash divides the sources, in place of `customer_bits`; 0:
   /// it does not.
   std::uint32_t source_groups = 0;
+  /// With `source_groups`, a number of the pool that depends on its name: pools may change places.
+  std::uint8_t number_of_pool = 0;
   std::vector<Prefix<AddressV4>> sources;  ///< distinct, also from those of other rules
   /// Destinations to which sources are translated; empty: to all.
   std::vector<Prefix<AddressV4>> destinations;
