@@ -235,8 +235,8 @@ class Log(Asked):
     def test_what_cannot_be_a_log(self):
         self.network_ = self.network()
         for log, status, words in (
-            (f'file = "{self.path("none/nat.jsonl")}"', 3, ["nat.log.file: cannot write to", "No such file"]),
-            (f'file = "{self.path("logs")}"', 3, ["nat.log.file: cannot write to", "Is a directory"]),
+            (f'file = "{self.path("none/nat.jsonl")}"', 3, ["nat.log.file: cannot write to", "No such file or directory: give a path"]),
+            (f'file = "{self.path("logs")}"', 3, ["nat.log.file: cannot write to", "Is a directory: give a path"]),
             ('file = "/dev/full"', 3, ["is no regular file"]),
             ('file = ""', 2, ["nat.log.file: is empty: give a path"]),
             ('on_failure = "pass"', 2, ["give file or ipfix"]),
