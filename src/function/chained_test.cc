@@ -153,7 +153,7 @@ const FunctionKind& Noting::kind() const {
   return kind;
 }
 
-// What an update takes away for good is taken only once no function can refuse any more.
+// A reload takes nothing away for good before all functions have accepted it.
 TEST(Chained, AnUpdateThatCannotBeUndoneIsTheLast) {
   for (const bool refuses : {false, true}) {
     std::string notes;

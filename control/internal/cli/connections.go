@@ -85,7 +85,9 @@ func listTable(out io.Writer, body io.Reader) error {
 		}
 		if !hasCustomers && c.Customer != "" {
 			hasCustomers = true
-			t.columns("customer")
+			if err := t.widen("customer"); err != nil {
+				return err
+			}
 		}
 		expires := "never"
 		if c.ExpiresMs != nil {

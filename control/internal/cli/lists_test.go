@@ -96,6 +96,20 @@ udp       10.9.0.5:4000  203.0.113.1:53  udp    0.0 s       1.0 s       1  -    
 	}
 }
 
+// A long list is printed while it arrives, so the heads are there before the first customer is.
+func TestConnectionsOfLateCustomers(t *testing.T) {
+	server := apitest.New(t)
+	const line = `{"protocol":"udp","source":"10.9.0.5","source_port":4000,"destination":"203.0.113.1","destination_port":53,` +
+		`"state":"udp","idle_ms":0,"expires_ms":1000,"worker":1`
+	const heads = "protocol  source         destination     state   idle  expires in  worker  backend"
+	const row = "udp       10.9.0.5:4000  203.0.113.1:53  udp    0.0 s       1.0 s       1  -\n"
+	list := strings.Repeat(line+"}\n", 300) + line + `,"customer":"c17"}` + "\n" + line + "}\n"
+	server.On("GET /connections", apitest.Text(200, list))
+	expect(t, run(t, server.Socket, "connections"), result{done,
+		heads + "\n" + strings.Repeat(row, 300) + heads + "  customer\n" + strings.TrimSuffix(row, "\n") + "        c17\n" + strings.TrimSuffix(row, "\n") + "        -\n", ""})
+	expect(t, run(t, server.Socket, "connections", "--format", "json"), result{done, list, ""})
+}
+
 func TestNoConnections(t *testing.T) {
 	server := apitest.New(t)
 	server.On("GET /connections", apitest.Text(200, ""))

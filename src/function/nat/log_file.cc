@@ -112,7 +112,9 @@ class LogFile final : public LogTarget {
     constexpr mode_t kMode = S_IRUSR | S_IWUSR | S_IRGRP;
     const int file = ::open(path_.c_str(),
                             O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, kMode);
-    if (file < 0) return std::unexpected(cannot(std::strerror(errno)));
+    if (file < 0)
+      return std::unexpected(cannot(std::string(std::strerror(errno)) +
+                                    ": give a path in a directory where millrace may write"));
     struct stat is{};
     std::string wrong;
     if (::fstat(file, &is) != 0) {

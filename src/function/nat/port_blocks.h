@@ -38,6 +38,7 @@
 #include "core/verdict.h"
 #include "function/nat/block_events.h"
 #include "function/nat/block_store.h"
+#include "function/nat/gone_forwards.h"
 #include "function/nat/mappings.h"
 #include "function/nat/settings.h"
 #include "millrace/hash.h"
@@ -119,7 +120,7 @@ struct HeldBlock {
 
 class PortBlocks {
  public:
-  static constexpr std::uint32_t kRestMs = 120'000;
+  static constexpr std::uint32_t kRestMs = GoneForwards::kRestMs;
   static constexpr std::size_t kMostBlocks = BlockStore::kMostBlocks;
 
   /// The pools have at most `kMostBlocks` blocks. Error (failed): no address space.
@@ -132,8 +133,11 @@ class PortBlocks {
   /// One thread at a time calls these, which no worker is.
   /// @{
   /// Makes the blocks of other pools, around the same memory. Pools are the same if they have the
-  /// same name. Errors, which change nothing: too many blocks (usage), no address space (failed).
-  Result<std::unique_ptr<PortBlocks>> changed_to(std::span<const NatPool> pools) const;
+  /// same name. The ends of forwards that are in `was`, and not in `is`, rest. Errors, which change
+  /// nothing: too many blocks (usage), no address space (failed).
+  Result<std::unique_ptr<PortBlocks>> changed_to(std::span<const NatPool> pools,
+                                                 const NatForwards& was = {},
+                                                 const NatForwards& is = {}) const;
   /// Replaces the object that has made this one, once no worker uses that one any more.
   /// `now`: no earlier than any worker's tick before it changed to this object.
   void replace(const PortBlocks& before, Tick now);
@@ -307,15 +311,16 @@ class PortBlocks {
     return mappings_in(extent, table, hasher_);
   }
   static MappedEnds ends_of(const Pool& pool, const Wanted& wanted);
-  /// True if the public end is a forward's.
-  static bool is_kept(const Wanted& wanted, const EndpointV4& end) {
-    return wanted.forwards != nullptr &&
-           wanted.forwards->to(end.address, end.port, wanted.protocol) != nullptr;
+  /// True if the public end is a forward's, or was another customer's by one and has to rest.
+  bool is_kept(const Wanted& wanted, const EndpointV4& end) const {
+    return (wanted.forwards != nullptr &&
+            wanted.forwards->to(end.address, end.port, wanted.protocol) != nullptr) ||
+           gone_.keeps(end.address, end.port, wanted.protocol, wanted.customer, wanted.now);
   }
-  /// True if the public end of a port is a forward's.
+  /// Does so for the public end of a port.
   bool is_kept(const Wanted& wanted, const PortRef& ref) const {
-    return wanted.forwards != nullptr && !wanted.forwards->all().empty() &&
-           is_kept(wanted, outside_of(ref));
+    const bool has_forwards = wanted.forwards != nullptr && !wanted.forwards->all().empty();
+    return (has_forwards || !gone_.is_empty()) && is_kept(wanted, outside_of(ref));
   }
 
   std::uint64_t count_mappings(std::uint32_t block) const;
@@ -387,6 +392,7 @@ class PortBlocks {
   std::vector<std::pair<std::uint32_t, std::uint32_t>> others_;
   std::vector<std::uint32_t> held_back_;    // first blocks of addresses, until `replace`
   std::vector<const BlockExtent*> unused_;  // extents to be removed by `replace`
+  GoneForwards gone_;
 };
 
 }  // namespace millrace

@@ -47,9 +47,13 @@ class PortBlocks::BeginsOfAddresses {
   std::vector<std::pair<std::uint32_t, std::uint32_t>> all_;  // address, first block
 };
 
-Result<std::unique_ptr<PortBlocks>> PortBlocks::changed_to(std::span<const NatPool> pools) const {
+Result<std::unique_ptr<PortBlocks>> PortBlocks::changed_to(std::span<const NatPool> pools,
+                                                           const NatForwards& was,
+                                                           const NatForwards& is) const {
   auto made = make(pools, store_, this);
-  if (made) (*made)->look_at_others(*this);
+  if (!made) return made;
+  (*made)->look_at_others(*this);
+  (*made)->gone_.find(was, gone_, is);
   return made;
 }
 
@@ -200,6 +204,7 @@ void PortBlocks::replace(const PortBlocks& before, Tick now) {
       if (events().is_empty()) store_->remove(*extent);
     }
   }
+  gone_.begin(now);
   const auto for_each_held_back = [&](auto&& each) {
     for (const std::uint32_t begin : held_back_) {
       for (std::uint32_t n = 0; n < blocks_.extent_of(begin).per_address; ++n) {
@@ -225,7 +230,10 @@ void PortBlocks::replace(const PortBlocks& before, Tick now) {
     // A worker may claim a block, and count its uses, as soon as the block is free.
     const bool is_new = is.uses.load(std::memory_order_relaxed) == kIsNew;
     is.uses.store(0, std::memory_order_relaxed);
-    if (is_new && !is_elsewhere(block, false)) make_free(block);
+    // Blocks of an address that was a customer's alone rest as his ports do.
+    const bool rests =
+        is_elsewhere(block, false) || gone_.has_whole(blocks_.extent_of(block).address_of(block));
+    if (is_new && !rests) make_free(block);
   });
   held_back_.clear();
   // Frees what has rested, so that extents which no pool has can be removed.

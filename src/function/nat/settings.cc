@@ -161,6 +161,37 @@ CustomerNumber NatSettings::customer_by(const NatRule& rule, Zone zone, const Ad
   return SourceGroup{rule.number_of_pool, static_cast<std::uint32_t>(group)}.number();
 }
 
+std::optional<NatSettings::Shared> NatSettings::shared_customer() const {
+  // Between two of these numbers, all addresses have the same rule.
+  std::vector<std::uint32_t> bounds;
+  const auto add = [&bounds](const Prefix<AddressV4>& prefix) {
+    bounds.push_back(number_of(prefix.address));
+    if (prefix.bits != 0) bounds.push_back(bounds.back() + addresses_in(prefix));
+  };
+  for (const NatRule& rule : rules) {
+    if (rule.customers.empty()) std::ranges::for_each(rule.sources, add);
+  }
+  for (const NatPool& pool : pools) std::ranges::for_each(pool.prefixes, add);
+  std::ranges::sort(bounds);
+  const auto again = std::ranges::unique(bounds);
+  bounds.erase(again.begin(), again.end());
+  // Only the first customer behind a bound can be known by an address before it, so he is the only
+  // one that a rule for earlier addresses may have, too: as its first one there, or by his address.
+  std::map<CustomerNumber, const NatRule*> firsts;
+  for (const std::uint32_t bound : bounds) {
+    const NatRule* const rule = rule_of(0, address_with(bound));
+    if (rule == nullptr || rule->source_groups != 0) continue;
+    const CustomerNumber customer = customer_by(*rule, 0, address_with(bound));
+    const NatRule* const first = firsts.emplace(customer, rule).first->second;
+    for (const NatRule* const other : {first, rule_of(0, address_with(customer))}) {
+      if (other != nullptr && other->customer_bits != rule->customer_bits &&
+          customer_by(*other, 0, address_with(customer)) == customer)
+        return Shared{customer, rule, other};
+    }
+  }
+  return std::nullopt;
+}
+
 std::optional<CustomerNumber> NatSettings::customer_by_place(const AddressV4& address,
                                                              std::uint16_t port) const {
   const auto at =

@@ -177,6 +177,15 @@ struct NatSettings final : FunctionSettings {
   /// Returns the customer with that inside address, by the rule for it. `zone`: the number of the
   /// port's customer; 0: of none.
   static CustomerNumber customer_by(const NatRule& rule, Zone zone, const AddressV4& inside);
+  /// A customer of no tunnel that two rules with different `customer_bits` would have in common.
+  struct Shared {
+    CustomerNumber customer = 0;
+    const NatRule* rule = nullptr;
+    const NatRule* other = nullptr;
+  };
+  /// Returns such a customer, as he is known by the first address of his prefix; none if there is
+  /// none.
+  std::optional<Shared> shared_customer() const;
   /// True if the host has that address, for packets from a customer in a VLAN or from elsewhere.
   bool is_hosts(Zone customer, const AddressV4& address) const;
   /// Returns the customer's name: his address, that of `Customers`, or POOL/GROUP.
