@@ -37,6 +37,17 @@ func (t *table) columns(heads ...string) {
 	}
 }
 
+// widen adds columns on the right, which earlier rows do not have. If heads were printed already, all are printed again.
+func (t *table) widen(heads ...string) error {
+	var err error
+	if t.started {
+		err = t.flush()
+	}
+	t.columns(heads...)
+	t.started = false
+	return err
+}
+
 func (t *table) hold(cells ...string) { t.pending = append(t.pending, cells) }
 
 func (t *table) row(cells ...string) error {
@@ -47,7 +58,7 @@ func (t *table) row(cells ...string) error {
 	return t.flush()
 }
 
-// flush prints the rows that were held back, and before them, in the first call, the heads of the columns.
+// flush prints the rows that were held back, and before them the heads of the columns, if these are new.
 func (t *table) flush() error {
 	return t.writeTo(t.out, styleOf(t.out).bold)
 }
