@@ -101,6 +101,13 @@ Secret CommonOptions::spread_secret() const {
   return seed ? Secret::from_seed(*seed ^ 0x7370726561640000) : Secret::random();
 }
 
+std::string counts_text(std::span<const FunctionFacts::Count> counts) {
+  std::string text;
+  for (const auto& [what, count] : counts)
+    text += fmt::format("{}{} {}{}", text.empty() ? "" : ", ", count, what, count == 1 ? "" : "s");
+  return text;
+}
+
 SchemeNames scheme_names() {
   return {TableSchemes::names(), SharingSchemes::names(), AgeingSchemes::names()};
 }

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "config/config.h"
@@ -34,6 +35,9 @@ struct CommonOptions {
   /// Returns the secret of the hash that picks workers. It differs from that of the tables.
   Secret spread_secret() const;
 };
+
+/// Returns "1 NAT pool, 3 NAT rules"; "" if there are no counts.
+std::string counts_text(std::span<const FunctionFacts::Count> counts);
 
 /// Returns the names of all schemes that a configuration or the command line may choose.
 SchemeNames scheme_names();

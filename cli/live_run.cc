@@ -415,13 +415,12 @@ void LiveRun::reload() {
   const auto is = control_->reload();
   if (!is) {
     const bool is_wrong = is.error().kind == Refusal::Kind::configuration;
-    say(fmt::format("millrace: {}nothing has changed:\n{}\n",
-                    is_wrong ? "the configuration is wrong, " : "", is.error().message));
+    static_cast<void>(
+        fail({fmt::format("{}nothing has changed:\n{}",
+                          is_wrong ? "the configuration is wrong, " : "", is.error().message)}));
   } else {
-    std::string counts;
-    for (const auto& [what, count] : is->counts)
-      counts += fmt::format("{}{} {}s", counts.empty() ? ": " : ", ", count, what);
-    note(fmt::format("reloaded {}{}", path_, counts));
+    note(fmt::format("reloaded {}{}{}", path_, is->counts.empty() ? "" : ": ",
+                     counts_text(is->counts)));
     for (const std::string& warning : is->warnings) note("warning: " + warning);
   }
 }

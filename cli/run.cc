@@ -85,13 +85,9 @@ Result<void> RunCommand::check() const {
   look(config->function->kind().deploy(config->function, as_it_is));
   if (!wrong.empty()) return std::unexpected(Error{wrong, Error::Kind::usage});
   for (const std::string& doubt : doubts(*config)) say("millrace: warning: " + doubt + "\n");
-  const auto counted = [](std::size_t n, std::string_view what) {
-    return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
-  };
-  std::string there = counted(config->live.ports.size(), "port");
-  if (const auto counts = config->function->facts().counts; !counts.empty())
-    there += ", " + counted(counts.front().count, counts.front().what);
-  fmt::print("{} is good: {} (interfaces were not looked at)\n", check_path, there);
+  auto counts = config->function->facts().counts;
+  counts.insert(counts.begin(), {"port", config->live.ports.size()});
+  fmt::print("{} is good: {} (interfaces were not looked at)\n", check_path, counts_text(counts));
   return {};
 }
 
@@ -142,11 +138,11 @@ int RunCommand::run() const {
 void add_run(CLI::App& app, Run& run) {
   auto* command = app.add_subcommand("run", "Forward packets between interfaces, until Ctrl-C");
   const auto live = std::make_shared<RunCommand>();
-  auto* config =
-      command
-          ->add_option("-c,--config", live->config_path, "Configuration, with ports and services")
-          ->check(not_empty())
-          ->type_name("FILE");
+  auto* config = command
+                     ->add_option("-c,--config", live->config_path,
+                                  "Configuration: ports, and what is done with packets")
+                     ->check(not_empty())
+                     ->type_name("FILE");
   command
       ->add_option("--check", live->check_path,
                    "Only say what is wrong with a configuration; touch nothing, run nothing")

@@ -43,7 +43,8 @@ class BenchFunctionsCli(Case):
             else:
                 self.assertGreater(row["mpps_min"], 0)
         shown = self.run_ok("bench", "nat", "--quick", "--users", "7", "--connections", "600").stdout
-        self.assertRegex(shown, r"race +600 +7 +64 ")
+        self.assertRegex(shown, r"race +none +600 +7 +64 ")
+        self.assertRegex(shown, r"race +gre +600 +7 +64 ")
         # Fewer connections than customers; several blocks a customer; all of a packet's sizes of --full.
         few = self.run_ok("bench", "nat", "--quick", "--connections", "5,9000", "--users", "2", "--json", "-").stdout
         self.assertEqual([r["users"] for r in json.loads(few)["results"]], [2] * 16)

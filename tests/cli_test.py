@@ -271,11 +271,15 @@ class Cli(Case):
     def test_a_configuration_is_checked(self):
         ports = '[[port]]\nname = "a"\ndevice = "af_packet:nowhere0"\naddresses = ["192.0.2.1/24"]\n'
         service = '[[service]]\naddress = "203.0.113.1"\nbackends = [{ address = "192.0.2.9" }]\n'
+        rules = ('[[nat.pool]]\nname = "p"\naddresses = ["198.51.100.1"]\n[[nat.rule]]\nsource = ["10.0.0.0/8"]\npool = "p"\n' +
+                 "".join(f'[[firewall.rule]]\nname = "{name}"\naction = "accept"\n' for name in "abc"))
         good = self.write("good.toml", ports + service)
-        self.assertIn("1 port, 1 service (interfaces were not looked at)\n", self.run_ok("run", "--check", good).stdout)
+        self.assertIn("1 port, 1 service, 1 backend (interfaces were not looked at)\n", self.run_ok("run", "--check", good).stdout)
         self.refuse(USAGE, ["--config"], "run")
         for functions, has in ((f'function = "forward"\n{ports}', "1 port"), (f'chain = ["forward"]\n{ports}', "1 port"),
-                               (f'chain = ["forward", "balance"]\n{ports}{service}', "1 port, 1 service")):
+                               (f'chain = ["forward", "balance"]\n{ports}{service}', "1 port, 1 service, 1 backend"),
+                               (f'chain = ["firewall", "nat"]\n{ports}{rules}', "1 port, 3 firewall rules, 0 firewall sets, "
+                                "1 NAT pool, 1 NAT rule, 0 NAT forwards")):
             path = self.write("forward.toml", functions)
             self.assertIn(f" is good: {has} (interfaces", self.run_ok("run", "--check", path).stdout)
         self.refuse(USAGE, ["--check", "excludes"], "run", "--check", good, "--config", good)

@@ -154,7 +154,8 @@ class Customers(Asked):
             self.assertEqual((pool["customers"], pool["sessions"]), (3, 9))
             [block] = self.ask("GET /nat/customer", customer=self.names[2])["blocks"]
             self.assertIn(sources[2][1], range(block["first_port"], block["last_port"] + 1))
-            self.assertEqual(self.ask("GET /nat/customer", customer=self.another), {"ranges": [], "blocks": [], "forwards": []})
+            self.assertEqual(self.ask("GET /nat/customer", customer=self.another),
+                             {"customer": self.another, "ranges": [], "blocks": [], "forwards": []})
             self.check_names(sources)
             self.stop()
 

@@ -19,7 +19,7 @@ import captures
 import ipfix
 from asked import Asked
 from cli_case import MILLRACE
-from live import main
+from live import main, patience_with
 from nat_test import configuration, is_public
 from network import ADDRESSES
 
@@ -192,8 +192,13 @@ class Log(Asked):
                 before = self.dropped().get("no_record", 0)
                 customer = next(asked)
                 self.send(customer)
+                with patience_with(self.process):
+                    said = self.process.stderr.readline()
+                self.assertRegex(said, "^millrace: warning: nat.log.file: cannot write to .*: No space left on device; ")
+                self.assertEqual("are refused" in said, on_failure == "refuse", said)
                 if on_failure == "refuse":
                     self.wait_until(lambda: self.dropped().get("no_record", 0) == before + 1)
+                    self.assertEqual(self.ask("GET /nat/pools")[0]["no_record"], before + 1)
                     self.assertEqual(self.ask("GET /nat/customer", customer=customer)["blocks"], [])
                 else:
                     self.get_blocks(customer)
@@ -202,6 +207,8 @@ class Log(Asked):
                 self.assertEqual(self.dropped().get("no_record", 0), before + (on_failure == "refuse"))
                 clear()
                 self.wait_until(lambda: self.state()["failing_since"] is None)
+                with patience_with(self.process):
+                    self.assertEqual(self.process.stderr.readline(), said.replace("warning", "no longer"))
                 self.get_blocks(customer)
                 self.wait_until(lambda: self.held() == set(given) | {customer})
                 self.assertEqual(self.state()["lost"], 0)
@@ -337,6 +344,9 @@ class Log(Asked):
                     learnt.add(socket.inet_ntoa(data[at + 9:at + 13]))
         self.assertEqual(learnt, set(CLIENTS[:3]))
         self.wait_until(lambda: self.state()["failing_since"] is None)
+        with patience_with(self.process):
+            for what in ("warning", "no longer"):
+                self.assertIn(f"millrace: {what}: nat.log.ipfix: cannot send to", self.process.stderr.readline())
         self.stop()
 
 

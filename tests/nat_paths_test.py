@@ -217,6 +217,9 @@ class Paths(Asked):
             self.assertEqual((error[40:44], error[44:48]), (socket.inet_aton(A["client"]), socket.inet_aton(A["servers"][0])))
             self.assertEqual(int.from_bytes(error[48:50], "big"), asking.getsockname()[1])
             self.assertEqual(self.dropped(why), 1)
+            said = self.ask("GET /explain", protocol="udp", source=A["client"], source_port=9, destination=A["servers"][0],
+                            destination_port=5353)
+            self.assertEqual(said["verdict"], why, said)
             if why == "customer_limit":
                 self.assertEqual(self.ping(self.network_, 4, A["servers"][0], patience=0.2), 0)
                 for _ in range(3):

@@ -12,6 +12,7 @@ import re
 import shutil
 import socket
 import subprocess
+import threading
 import time
 import types
 import unittest
@@ -267,6 +268,30 @@ class Nat(Asked):
         listening.close()
         return asking, accepted
 
+    def test_a_trace_of_a_customer_has_both_directions(self):
+        """The filter's source is the originator's inside address, which replies do not show as they come."""
+        self.serve_with(configuration())
+        udp = self.server(socket.SOCK_DGRAM)
+        with self.network_.client:
+            ip("address add 198.51.100.77/24 dev wire")
+        askers = [self.customer(socket.SOCK_DGRAM, address) for address in (A["client"], "198.51.100.77")]
+        traced = []
+        answer = self.answer("GET", "/trace", source=A["client"], seconds=30, packets=12)
+        reading = threading.Thread(target=lambda: traced.append(answer.read()))
+        reading.start()
+        while reading.is_alive():
+            for n, asking in enumerate(askers):
+                asking.sendto(b"asks %d" % n, (A["servers"][0], 5353))
+                data, source = udp.recvfrom(100)
+                udp.sendto(data.replace(b"asks", b"told"), source)
+                asking.recv(100)
+            reading.join(0.01)
+        for words in (b"asks 0", b"told 0"):
+            self.assertGreaterEqual(traced[0].count(words), 2)
+        for words in (b"asks 1", b"told 1"):
+            self.assertEqual(traced[0].count(words), 0)
+        self.stop()
+
     def test_limits(self):
         self.serve_with(configuration(pool="block_size = 64\nblocks_per_customer = 1\nsessions_per_customer = 100"))
         self.server(socket.SOCK_DGRAM)
@@ -280,7 +305,8 @@ class Nat(Asked):
         self.assertEqual((block["pool"], block["last_port"] - block["first_port"], block["mappings"], block["sessions"]),
                          ("homes", 63, 64, 64))
         self.assertTrue(is_public(block["address"]))
-        self.assertEqual(self.ask("GET /nat/customer", customer="198.51.100.7"), {"ranges": [], "blocks": [], "forwards": []})
+        self.assertEqual(self.ask("GET /nat/customer", customer="198.51.100.7"),
+                         {"customer": "198.51.100.7", "ranges": [], "blocks": [], "forwards": []})
         self.refused(400, ["is no customer"], "GET /nat/customer", customer="192.0.2.1")
         self.refused(400, ["customer is missing"], "GET /nat/customer")
         self.stop()

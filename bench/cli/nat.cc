@@ -141,25 +141,26 @@ void print(const NatReport& report) {
       "unpaced: as fast as they are received; lost: share lost at 0.95 of unpaced; ended: "
       "sessions\n"
       "ended by time\n");
-  fmt::print("{:11}{:>10}{:>8}{:>6}{:>18}{:>20}{:>20}{:>10}{:>18}\n", "table", "sessions", "users",
-             "bytes", "new", "no loss", "unpaced", "lost", "ended");
+  fmt::print("{:11}{:8}{:>10}{:>11}{:>6}{:>18}{:>20}{:>20}{:>10}{:>18}\n", "table", "tunnel",
+             "sessions", "customers", "bytes", "new", "no loss", "unpaced", "lost", "ended");
   for (const auto& r : report.results) {
-    fmt::print("{:11}{:>10}{:>8}{:>6}{:>18}{:>20}{:>20}{:>8.3f} %{:>18}\n", r.table,
-               r.of.connections, std::min(r.of.users, r.of.connections), r.of.packet_bytes,
-               mpps_cell(r.establishment), mpps_cell(r.lossless), mpps_cell(r.unpaced),
-               100 * r.lost_at_95.median, mpps_cell(r.tear_down));
+    fmt::print("{:11}{:8}{:>10}{:>11}{:>6}{:>18}{:>20}{:>20}{:>8.3f} %{:>18}\n", r.table,
+               to_string(r.of.tunnel), r.of.connections, std::min(r.of.users, r.of.connections),
+               r.of.packet_bytes, mpps_cell(r.establishment), mpps_cell(r.lossless),
+               mpps_cell(r.unpaced), 100 * r.lost_at_95.median, mpps_cell(r.tear_down));
   }
   fmt::print(
       "\nparse: Mpps of parsing alone; touch: of parsing and one record of a bare table; touch "
       "new:\n"
       "of parsing and inserting one key into it\n"
-      "{:11}{:>10}{:>12}{:>17}{:>17}{:>8}{:>8}{:>11}  {}\n",
-      "table", "sessions", "capacity", "bytes a session", "bytes a mapping", "parse", "touch",
-      "touch new", "pages");
+      "{:11}{:8}{:>10}{:>12}{:>17}{:>17}{:>8}{:>8}{:>11}  {}\n",
+      "table", "tunnel", "sessions", "capacity", "bytes a session", "bytes a mapping", "parse",
+      "touch", "touch new", "pages");
   for (const auto& r : report.results) {
-    fmt::print("{:11}{:>10}{:>12}{:>17.1f}{:>17.1f}{:>8.1f}{:>8.1f}{:>11.1f}  {}\n", r.table,
-               r.of.connections, r.capacity, r.bytes_per_session, r.bytes_per_mapping,
-               r.parse.median, r.touch.median, r.touch_new.median, to_string(r.pages));
+    fmt::print("{:11}{:8}{:>10}{:>12}{:>17.1f}{:>17.1f}{:>8.1f}{:>8.1f}{:>11.1f}  {}\n", r.table,
+               to_string(r.of.tunnel), r.of.connections, r.capacity, r.bytes_per_session,
+               r.bytes_per_mapping, r.parse.median, r.touch.median, r.touch_new.median,
+               to_string(r.pages));
   }
 }
 

@@ -46,12 +46,15 @@ void append_tunnels(const Config& config, std::vector<std::string>& all) {
     std::string text = "the far ends of tunnels ";
     text.append(to_string(group.ends));
     if (longest == nullptr) {
-      all.push_back(text.append(" have no route: give a [[route]] by the port ").append(port));
+      all.push_back(
+          text.append(" have no route: give a [[route]] with port = \"").append(port).append("\""));
     } else if (link != group.link) {
       text.append(" have their route by the port ").append(config.live.ports[link].name);
       all.push_back(text.append(", but the tunnels end at the port ")
                         .append(port)
-                        .append(": give a [[route]] by that"));
+                        .append(": give a [[route]] with port = \"")
+                        .append(port)
+                        .append("\""));
     }
   }
 }

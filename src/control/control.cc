@@ -71,9 +71,10 @@ auto Control::right_to_trace() -> CommandResult<std::shared_ptr<TraceRight>> {
 
 CommandResult<std::uint64_t> Control::trace(const TraceRight&, const ConnectionFilter& filter,
                                             const std::function<bool(const TracedPacket*)>& take) {
+  const bool hides_sources = kind().rewrites == Rewrites::sources;
   std::vector<std::unique_ptr<Tracer>> tracers;
   for (unsigned n = 0; n < workers_->count(); ++n) {
-    auto tracer = Tracer::create(filter);
+    auto tracer = Tracer::create(filter, hides_sources);
     if (!tracer) return std::unexpected(refusal(tracer.error(), Refusal::Kind::not_now));
     tracers.push_back(std::move(*tracer));
   }
@@ -266,8 +267,8 @@ auto Control::explain(const AnyKey& key) -> CommandResult<Explanation> {
   if (!workers_->ask(0, [&] { way = host.way_to(to, customer); })) return ending;
   if (is_unmatched && customer != 0 && way.kind != WayTo::Kind::here) {
     is.verdict = Verdict::untranslated;
-    is.why +=
-        is.why.empty() ? "nothing gives it a public source" : ", so replies would not find him";
+    is.why += is.why.empty() ? "" : ": ";
+    is.why += "nothing gives it a public source, so replies would not find him";
   } else if (is_unmatched) {
     explain_unmatched(way, to, is);
   } else if (const std::string trouble = trouble_on(way, to); !trouble.empty()) {
@@ -279,6 +280,7 @@ auto Control::explain(const AnyKey& key) -> CommandResult<Explanation> {
 /// Explains where a packet that no function serves goes. Sets the verdict if it is `not_ours` or
 /// `no_route`.
 void Control::explain_unmatched(const WayTo& way, const AnyAddress& to, Explained& out) const {
+  if (!out.why.empty()) out.why += ": ";
   if (way.kind == WayTo::Kind::here) {
     out.verdict = Verdict::not_ours;
     out.why += "it is for millrace itself, which answers pings, or for the kernel beside it";

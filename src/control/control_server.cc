@@ -386,7 +386,11 @@ void ControlServer::Implementation::reload(Response& response) {
   const auto is = control->reload();
   if (!is) return refuse(response, is.error());
   Json json = Json::object();
-  for (const auto& [what, count] : is->counts) json[std::string(what) + "s"] = count;
+  for (const auto& [what, count] : is->counts) {
+    std::string name = std::string(what) + "s";
+    for (char& c : name) c = c == ' ' ? '_' : static_cast<char>(std::tolower(c));
+    json[name] = count;
+  }
   json["ended"] = is->ended;
   json["took_ms"] = is->took_ms;
   json["warnings"] = is->warnings;

@@ -108,7 +108,7 @@ class ChainView final : public FunctionView {
       is_dropped = is_drop(one.verdict);
       const Rewrites rewrites = kinds_[n]->rewrites;
       const bool goes_on = one.side == Side::originator && !is_dropped;
-      is_rewritten |= rewrites != Rewrites::nothing && goes_on;
+      is_rewritten |= rewrites != Rewrites::nothing && goes_on && !one.keeps_destination;
       if (connection == nullptr && goes_on && rewrites == Rewrites::destinations && one.sent_to)
         send(key, *one.sent_to);
       if (!all.side || is_dropped || all.changes_nothing) {
@@ -285,13 +285,16 @@ class ChainDeployment final : public FunctionDeployment {
 /// The kind of a chain, which lives as long as the process.
 struct ChainKind {
   explicit ChainKind(const Kinds& kinds) {
+    auto rewrites = Rewrites::nothing;
     for (const FunctionKind* const kind : kinds) {
+      rewrites = std::max(rewrites, kind->rewrites);
       name.append(name.empty() ? "" : ", ").append(kind->name);
       std::ranges::copy(kind->commands, std::back_inserter(commands));
       std::ranges::copy(kind->telemetry, std::back_inserter(telemetry));
     }
     is = {.name = name,
           .summary = {},
+          .rewrites = rewrites,
           .keys = {},
           .commands = commands,
           .telemetry = telemetry,

@@ -64,12 +64,13 @@ struct Explained {
   /// one), if known: also for a reply.
   std::optional<AnyAddress> sent_to;
   Verdict verdict = Verdict::no_service;
-  /// A sentence without its full stop; without `side`, the beginning of a sentence, which the
-  /// caller completes.
+  /// A sentence without its full stop; without `side`, it may be empty.
   std::string why;
   /// True: the function only says that packets are forwarded unchanged. In a chain, the
   /// explanations of other functions that handle the packet replace this one.
   bool changes_nothing = false;
+  /// True: the function handles the packet, and leaves its destination as it is.
+  bool keeps_destination = false;
 };
 
 /// A snapshot of a deployment. Any thread may use the snapshot, also after the deployment has

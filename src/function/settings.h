@@ -69,10 +69,10 @@ struct FunctionTimeout {
 /// Facts about settings that other parts of the program report or check.
 struct FunctionFacts {
   struct Count {
-    std::string_view what;  ///< in the singular: "service"
+    std::string_view what;  ///< in the singular: "service", "NAT pool"
     std::size_t count = 0;
   };
-  /// Numbers that a reload reports. `run --check` reports the first, if there is one.
+  /// Numbers that `run --check` and a reload report. Functions of a chain have different ones.
   std::vector<Count> counts;
   std::string_view missing;  ///< message about what the file lacks for a live run; empty: nothing
   /// Message that says why no connections are tracked; empty: they are tracked.

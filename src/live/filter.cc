@@ -77,7 +77,8 @@ Result<std::pair<Zone, Zone>> parse_customers(std::string_view text, const Custo
   if (const auto named = customers.named(std::string(text))) return *named;
   return wrong_parameter(
       "customer", text,
-      "is no customer: give a name, far end, prefix or VLAN (access.100) of [[port]].customers");
+      "is no customer of a port: give a name, far end, prefix or VLAN (access.100) of "
+      "[[port]].customers; for another customer give source, his address");
 }
 
 struct Given {

@@ -138,10 +138,12 @@ TEST(ConnectionFilter, Keys) {
 }
 
 /// Returns how many copies a trace shows of a packet that leaves unchanged: 2 (as it arrived and as
-/// it left) or 0. `file` changes the lanes and the verdict of the parsed packet as a line does.
-std::size_t traced(test::Bytes packet, const Given& given,
-                   const std::function<void(Burst&)>& file) {
-  const auto tracer = Tracer::create(*parse_filter(given, kCustomers, knows_none));
+/// it left) or 0. `file` changes the lanes and the verdict of the parsed packet, and `rewrite` the
+/// packet, as a line does.
+std::size_t traced(test::Bytes packet, const Given& given, const std::function<void(Burst&)>& file,
+                   bool hides_sources = false,
+                   const std::function<void(std::byte*)>& rewrite = {}) {
+  const auto tracer = Tracer::create(*parse_filter(given, kCustomers, knows_none), hides_sources);
   const auto burst = std::make_unique<Burst>();
   burst->size = 1;
   burst->data[0] = packet.data();
@@ -150,6 +152,7 @@ std::size_t traced(test::Bytes packet, const Given& given,
   parse(*burst, LinkType::raw_ip);
   file(*burst);
   (*tracer)->received(*burst);
+  if (rewrite) rewrite(packet.data());
   const std::array out{Outgoing{.data = packet.data(), .length = burst->length[0]}};
   (*tracer)->served(*burst, 1, out);
   std::size_t count = 0;
@@ -179,6 +182,31 @@ TEST(Tracer, ShowsWhatBelongsToNoConnectionAsItGoes) {
   const test::Bytes advertisement =
       test::ipv4({.protocol = 1}, test::bytes({9, 0, 0, 0, 0, 0, 0, 0}));
   EXPECT_EQ(traced(advertisement, {{"source", "192.0.2.1"}, {"protocol", "icmp"}}, nothing), 2U);
+}
+
+// A reply to 203.0.113.9:40000, the public end of 192.0.2.1, as NAT rewrites it.
+TEST(Tracer, ShowsRepliesWhoseOriginatorHasAnotherPublicEnd) {
+  test::Bytes packet = test::ipv4({}, test::tcp());
+  std::swap_ranges(packet.begin() + 12, packet.begin() + 16, packet.begin() + 16);
+  const test::Bytes inside(packet.begin() + 16, packet.begin() + 20);
+  const test::Bytes outside = test::bytes({203, 0, 113, 9});
+  std::ranges::copy(outside, packet.begin() + 16);
+  for (const bool is_his : {true, false}) {
+    const auto shows = [&](const Given& given) {
+      const auto serve = [](Burst& burst) {
+        burst.v4.replies = 1;
+        burst.v4.connection[0] = ConnId{7};
+        burst.verdict[0] = Verdict::tracked;
+      };
+      return traced(packet, given, serve, true, [&](std::byte* data) {
+        if (is_his) std::ranges::copy(inside, data + 16);
+      });
+    };
+    EXPECT_EQ(shows({{"source", "192.0.2.1"}}), is_his ? 2U : 0U);
+    EXPECT_EQ(shows({{"source", "192.0.2.1"}, {"destination", "198.51.100.2"}}), is_his ? 2U : 0U);
+    EXPECT_EQ(shows({{"source", "192.0.2.1"}, {"protocol", "udp"}}), 0U);
+    EXPECT_EQ(shows({{"source", "192.0.2.2"}}), 0U);
+  }
 }
 
 TEST(Tracer, ShowsErrorsAsWhatTheyQuote) {

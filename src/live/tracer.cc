@@ -14,9 +14,9 @@ namespace {
 
 /// True if a packet that comes from that side of its connection may match. Parts of the filter that
 /// the packet cannot show before it is served are ignored: the backend, the customer at the other
-/// end, and for a reply the destination and its port.
+/// end, and for a reply the destination and its port, with `hides_sources` the source, too.
 template <class K>
-bool may_match(const ConnectionFilter& filter, Side side, const K& key) {
+bool may_match(const ConnectionFilter& filter, Side side, const K& key, bool hides_sources) {
   ConnectionFilter known = filter;
   known.backend.reset();
   known.backend_port.reset();
@@ -24,6 +24,10 @@ bool may_match(const ConnectionFilter& filter, Side side, const K& key) {
   if (side == Side::reply) {
     known.destination.reset();
     known.destination_port.reset();
+  }
+  if (side == Side::reply && hides_sources) {
+    known.source.reset();
+    known.source_port.reset();
   }
   const K of_client = side == Side::originator ? key : reversed(key);
   return known.takes({.key = of_client, .translated = of_client});
@@ -84,13 +88,14 @@ bool matches(const ConnectionFilter& filter, Side side, const K& came, const K& 
 
 /// Returns a bit for each packet of an arrived burst that may match. The side of its connection is
 /// not known yet.
-std::uint64_t may_match(const ConnectionFilter& filter, const Burst& burst) {
+std::uint64_t may_match(const ConnectionFilter& filter, const Burst& burst, bool hides_sources) {
   std::uint64_t wanted = 0;
   const auto look = [&](const auto& lane) {
     for (unsigned i = 0; i < lane.size; ++i) {
       const auto& key = lane.key[i];
-      const bool may = may_match(filter, Side::originator, key) ||
-                       may_match(filter, Side::reply, key) || matches_itself(filter, key);
+      const bool may = may_match(filter, Side::originator, key, hides_sources) ||
+                       may_match(filter, Side::reply, key, hides_sources) ||
+                       matches_itself(filter, key);
       wanted |= std::uint64_t{may} << lane.packet[i];
     }
   };
@@ -132,12 +137,13 @@ std::uint64_t matches(const ConnectionFilter& filter, const Burst& burst, const 
 
 }  // namespace
 
-Result<std::unique_ptr<Tracer>> Tracer::create(const ConnectionFilter& filter) {
+Result<std::unique_ptr<Tracer>> Tracer::create(const ConnectionFilter& filter, bool hides_sources) {
   auto free = PointerRing::create(kRoom);
   if (!free) return std::unexpected(free.error());
   auto full = PointerRing::create(kRoom);
   if (!full) return std::unexpected(full.error());
-  std::unique_ptr<Tracer> tracer(new Tracer(filter, std::move(*free), std::move(*full)));
+  std::unique_ptr<Tracer> tracer(
+      new Tracer(filter, hides_sources, std::move(*free), std::move(*full)));
   for (unsigned n = 0; n < kRoom; ++n) {
     void* const packet = tracer->all_.emplace_back(std::make_unique<TracedPacket>()).get();
     tracer->free_.push({&packet, 1});
@@ -169,7 +175,7 @@ void Tracer::keep(TracedPacket& slot, std::span<const std::byte> bytes,
 
 void Tracer::received(const Burst& burst) {
   const std::uint64_t all = filter_.takes_all() ? all_of(burst) : 0;
-  const std::uint64_t wanted = all | may_match(filter_, burst);
+  const std::uint64_t wanted = all | may_match(filter_, burst, hides_sources_);
   for (unsigned i = 0; i < burst.size; ++i) {
     const bool is_sure = (all >> i & 1) != 0 || matches_itself(filter_, burst, i);
     if (!is_sure && (wanted >> i & 1) == 0) continue;

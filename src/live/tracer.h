@@ -41,8 +41,9 @@ class Tracer {
   /// Number of copies that may wait: for their packet to be served, or to be taken.
   static constexpr unsigned kRoom = 4095;
 
-  /// Makes a tracer. Errors: failed (no memory).
-  static Result<std::unique_ptr<Tracer>> create(const ConnectionFilter& filter);
+  /// Makes a tracer. `hides_sources`: functions rewrite sources, so a reply shows its originator
+  /// only once it is served. Errors: failed (no memory).
+  static Result<std::unique_ptr<Tracer>> create(const ConnectionFilter& filter, bool hides_sources);
 
   /// @name Called by the worker
   /// @{
@@ -61,8 +62,11 @@ class Tracer {
   std::uint64_t lost() const { return lost_.value(); }
 
  private:
-  Tracer(const ConnectionFilter& filter, PointerRing free, PointerRing full)
-      : filter_(filter), free_(std::move(free)), full_(std::move(full)) {}
+  Tracer(const ConnectionFilter& filter, bool hides_sources, PointerRing free, PointerRing full)
+      : filter_(filter),
+        hides_sources_(hides_sources),
+        free_(std::move(free)),
+        full_(std::move(full)) {}
 
   TracedPacket* slot();
   void give(TracedPacket* packet);
@@ -75,6 +79,7 @@ class Tracer {
   };
 
   ConnectionFilter filter_;
+  bool hides_sources_;
   std::vector<std::unique_ptr<TracedPacket>> all_;
   PointerRing free_;  // empty copies, from the taking thread to the worker
   PointerRing full_;  // filled copies, from the worker to the taking thread

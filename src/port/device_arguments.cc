@@ -39,12 +39,14 @@ std::vector<DriverArguments> arguments_for(const DeviceName& name, const DeviceN
     if (!name.arguments.empty()) arguments += (arguments.empty() ? "" : ",") + name.arguments;
     all.push_back({.bus = "vdev",
                    .name = fmt::format("net_{}{}", driver, number),
+                   .driver = std::string(driver),
                    .arguments = std::move(arguments),
                    .queues = queues});
   };
   switch (name.kind) {
     case DeviceKind::pci:
-      all.push_back({.bus = "pci", .name = name.target, .arguments = {}, .queues = 0});
+      all.push_back(
+          {.bus = "pci", .name = name.target, .driver = {}, .arguments = {}, .queues = 0});
       break;
     case DeviceKind::af_packet:
       add("af_packet", needs.number, af_packet(name, needs), needs.workers);

@@ -13,6 +13,7 @@ namespace millrace {
 struct DriverArguments {
   std::string bus;  ///< "vdev", "pci"
   std::string name;
+  std::string driver;  ///< a vdev's, like "af_packet"
   std::string arguments;
   unsigned queues = 0;  ///< receive queues; 0: one for each worker, if the device can
 };

@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 #include <rte_malloc.h>
+#include <rte_version.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <set>
@@ -35,6 +37,15 @@ void leave_signals_to_eal() {
   sigemptyset(&signals);
   for (int number = SIGRTMIN; number <= SIGRTMAX; ++number) sigaddset(&signals, number);
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+}
+
+/// Returns the error of a device whose driver is not installed: DPDK knows no bus for its name. On
+/// Debian each driver has a package, whose name ends with DPDK's ABI version.
+Error no_driver(const std::string& device, std::string driver) {
+  std::ranges::replace(driver, '_', '-');
+  return {fmt::format("{}: DPDK's driver for it is not installed: install librte-net-{}{} (Debian)",
+                      device, driver, RTE_VER_YEAR + 1),
+          Error::Kind::unreadable};
 }
 
 }  // namespace
@@ -79,6 +90,7 @@ Result<void> Devices::Impl::probe_one(Device& device, const DriverArguments& arg
   if (arguments.bus == "vdev") {
     const int error =
         rte_eal_hotplug_add("vdev", arguments.name.c_str(), arguments.arguments.c_str());
+    if (error == -EFAULT) return std::unexpected(no_driver(name, arguments.driver));
     if (error < 0) return refused(name, "DPDK's driver refuses it", -error);
   }
   Ethernet ethernet;

@@ -348,10 +348,12 @@ auto tables(std::vector<S> T::* member, Keys<S> keys, std::string_view example =
                                                    T& out) {
     const auto* array = node.as_array();
     if (array == nullptr) {
+      const bool is_section = node.is_table() && !node.as_table()->is_inline();
       const bool is_inside = context.key.contains('.');
-      context.problem(node, kind_of(node) + (is_inside ? ": give an array of tables"
-                                                       : ": give one [[" + context.key +
-                                                             "]] for each, in double brackets"));
+      context.problem(
+          node, kind_of(node) + (is_inside && !is_section ? ": give an array of tables"
+                                                          : ": give one [[" + context.key +
+                                                                "]] for each, in double brackets"));
       return;
     }
     for (const toml::node& element : *array) {

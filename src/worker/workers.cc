@@ -14,6 +14,10 @@
 namespace millrace {
 namespace {
 
+/// Longest time for which a review of connections keeps a worker from its packets, but for the
+/// last piece.
+constexpr std::chrono::microseconds kReviewAtOnce{100};
+
 using SteadyClock = std::chrono::steady_clock;
 
 }  // namespace
@@ -213,7 +217,16 @@ std::size_t Workers::review(Do&& do_it) {
   std::size_t ended = 0;
   for (unsigned n = 0; n < count(); ++n) {
     LineCursor at;
-    const Mailbox::Task some = [&] { at = all_[n].line->review(at); };
+    // A worker that sleeps, or waits for its processor, comes to its mailbox late, so one task looks
+    // at more than one piece: but not for long, and not beyond connections that end.
+    const Mailbox::Task some = [&] {
+      const auto until = std::chrono::steady_clock::now() + kReviewAtOnce;
+      const std::size_t before = at.ended;
+      do {
+        at = all_[n].line->review(at);
+      } while (at.at != LineCursor::At::end && at.ended == before &&
+               std::chrono::steady_clock::now() < until);
+    };
     while (at.at != LineCursor::At::end && do_it(n, some)) {
     }
     ended += at.ended;

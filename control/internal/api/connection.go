@@ -25,7 +25,7 @@ type Connection struct {
 	Service         string
 	Backend         string
 	Rule            string // of the firewall
-	Customer        string // behind a tunnel
+	Customer        string // behind a tunnel or in a VLAN
 
 	ReplySource          netip.Addr
 	ReplySourcePort      uint16

@@ -13,7 +13,7 @@ var FilterKeys = []struct{ Key, Type, Meaning string }{
 	{"destination_port", "PORT", "destination port before it is rewritten"},
 	{"state", "STATE", "state of the connection: established, syn_sent, udp_stream, ..."},
 	{"backend", "BACKEND", "backend of the connection: an address, or address:port"},
-	{"customer", "NAME", "customer behind a tunnel, at either end: a name, the far end of the tunnel, or a prefix of far ends"},
+	{"customer", "NAME", "customer behind a tunnel or in a VLAN, at either end: a name, far end, prefix of far ends, or VLAN (access.100); another customer: --source"},
 }
 
 // States are the names of the states of connections (docs/states.md).

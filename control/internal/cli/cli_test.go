@@ -66,7 +66,7 @@ func TestCommands(t *testing.T) {
 	server := apitest.New(t)
 	server.On("POST /kill", apitest.Text(200, `{"killed": 1234}`))
 	server.On("POST /drain", apitest.Text(200, `{"backends": 1}`))
-	server.On("POST /reload", apitest.Text(200, `{"services": 2, "backends": 4, "ended": 17, "took_ms": 1.25, "warnings": []}`))
+	server.On("POST /reload", apitest.Text(200, `{"services": 2, "backends": 4, "nat_rules": 1, "firewall_rules": 3, "ended": 17, "took_ms": 1.25, "warnings": []}`))
 	for _, c := range []struct {
 		args       []string
 		what       string
@@ -89,7 +89,7 @@ func TestCommands(t *testing.T) {
 		{[]string{"drain", "10.0.0.1", "--service", "203.0.113.0/24 port 80/tcp"}, "POST /drain",
 			"backend=10.0.0.1&drained=true&service=203.0.113.0%2F24%20port%2080%2Ftcp",
 			"10.0.0.1 gets no new connections, in 1 service\n"},
-		{[]string{"reload"}, "POST /reload", "", "4 backends, 2 services, in 1.2 ms; 17 connections ended\n"},
+		{[]string{"reload"}, "POST /reload", "", "4 backends, 3 firewall rules, 1 NAT rule, 2 services, in 1.2 ms; 17 connections ended\n"},
 	} {
 		expect(t, run(t, server.Socket, c.args...), result{done, c.out, ""})
 		asked := server.Asked()

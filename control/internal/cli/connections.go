@@ -28,7 +28,8 @@ func (a *app) connections() *cobra.Command {
 		Long: `Lists the live connections while millrace visits its tables: a connection that begins, ends
 or moves to another worker meanwhile may be missing, or be listed twice. PART is a part
 of the filter: protocol, source, ..., customer. A connection is listed if it matches all
-the given parts.
+the given parts. Source and destination are those of the originator's packets as they come;
+with NAT "public" is the source with which they leave, "inside" the end that they go to.
 
 Formats: table; json, with an object on each line; conntrack, the format in which
 "conntrack -L" lists the kernel's connections.`,
@@ -75,17 +76,47 @@ func listConntrack(out io.Writer, body io.Reader) error {
 	return first(err, lines.Flush())
 }
 
+// lateColumns are the columns of the table that only some functions fill. A column appears with the first connection that has a
+// value for it: a function that fills one mostly does so for its first connection.
+var lateColumns = []struct {
+	head string
+	of   func(*api.Connection) string
+}{
+	{"backend", func(c *api.Connection) string { return c.Backend }},
+	{"rule", func(c *api.Connection) string { return c.Rule }},
+	{"public", publicEnd},
+	{"inside", insideEnd},
+	{"customer", func(c *api.Connection) string { return c.Customer }},
+}
+
+// publicEnd returns the end with which the originator's packets leave, if NAT has given them another one.
+func publicEnd(c *api.Connection) string {
+	if to := c.Reply().Destination; to.IsValid() && to != c.Original().Source {
+		return end(to)
+	}
+	return ""
+}
+
+// insideEnd returns the end that the originator's packets go to, if that is another one and no backend.
+func insideEnd(c *api.Connection) string {
+	if from := c.Reply().Source; c.Backend == "" && from.IsValid() && from != c.Original().Destination {
+		return end(from)
+	}
+	return ""
+}
+
 func listTable(out io.Writer, body io.Reader) error {
-	t := newTable(out, "", "protocol", "source", "destination", "state", ">idle", ">expires in", ">worker", "backend")
-	hasRules, hasCustomers := false, false
+	t := newTable(out, "", "protocol", "source", "destination", "state", ">idle", ">expires in", ">worker")
+	shown := []int{} // of lateColumns, in the order in which they have appeared
+	isShown := make([]bool, len(lateColumns))
 	err := api.EachConnection(body, func(c *api.Connection) error {
-		if !hasRules && c.Rule != "" { // the firewall is in use, so the first connection has a rule, too
-			hasRules = true
-			t.columns("rule")
-		}
-		if !hasCustomers && c.Customer != "" {
-			hasCustomers = true
-			if err := t.widen("customer"); err != nil {
+		for n, column := range lateColumns {
+			if isShown[n] || column.of(c) == "" {
+				continue
+			}
+			isShown[n] = true
+			shown = append(shown, n)
+			if err := t.widen(column.head); err != nil {
 				return err
 			}
 		}
@@ -94,13 +125,10 @@ func listTable(out io.Writer, body io.Reader) error {
 			expires = seconds(*c.ExpiresMs)
 		}
 		tuple := c.Original()
-		cells := []string{c.Protocol, end(tuple.Source), end(tuple.Destination), c.State, seconds(c.IdleMs),
-			expires, strconv.Itoa(c.Worker), orDash(&c.Backend)}
-		if hasRules {
-			cells = append(cells, orDash(&c.Rule))
-		}
-		if hasCustomers {
-			cells = append(cells, orDash(&c.Customer))
+		cells := []string{c.Protocol, end(tuple.Source), end(tuple.Destination), c.State, seconds(c.IdleMs), expires, strconv.Itoa(c.Worker)}
+		for _, n := range shown {
+			value := lateColumns[n].of(c)
+			cells = append(cells, orDash(&value))
 		}
 		return t.row(cells...)
 	})

@@ -15,13 +15,14 @@ import (
 func (a *app) explain() *cobra.Command {
 	customer := ""
 	command := &cobra.Command{
-		Use:   "explain PROTOCOL SOURCE:PORT DESTINATION:PORT",
+		Use:   "explain PROTOCOL SOURCE:PORT DESTINATION:PORT [--customer NAME]",
 		Short: "Say what would become of a packet, and why",
 		Long: `Says what would become of a packet between these two ends: which worker it goes to,
-which service and backend it gets, or why it is dropped. Nothing is sent, and nothing
+which rule, service and backend it gets, which public port, or why it is dropped. Nothing is sent, and nothing
 changes. IPv6 addresses stand in brackets before a port. Leave the ports out for a
 protocol that has none; for an ICMP query give its identifier as both ports.`,
 		Example: `  millctl explain tcp 198.51.100.7:40000 203.0.113.10:80
+  millctl explain udp 10.0.0.5:4000 192.0.2.1:53 --customer access.100
   millctl explain udp '[2001:db8::7]:53124' '[2001:db8:10::]:53'`,
 		Args: exactly("PROTOCOL", "SOURCE:PORT", "DESTINATION:PORT"),
 		RunE: func(command *cobra.Command, args []string) error {
@@ -88,7 +89,7 @@ func (a *app) sayWhy(answer *api.Explanation) {
 	if answer.Rule != nil {
 		a.say("  rule        %s", *answer.Rule)
 	}
-	if answer.Rule == nil || answer.Service != nil {
+	if answer.Service != nil { // the load balancer is in use
 		a.say("  service     %s", orDash(answer.Service))
 		a.say("  backend     %s", orDash(answer.Backend))
 	}

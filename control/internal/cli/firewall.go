@@ -42,7 +42,7 @@ of these connections in both directions, and the packets that it has refused.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if asJSON {
-				return a.passOn(command, "/firewall/rules")
+				return a.passOn(command, "/firewall/rules", nil)
 			}
 			rules, err := a.firewallClient().Rules(command.Context())
 			if err != nil {
@@ -86,7 +86,7 @@ func (a *app) firewallSets() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if asJSON {
-				return a.passOn(command, "/firewall/sets")
+				return a.passOn(command, "/firewall/sets", nil)
 			}
 			sets, err := a.firewallClient().Sets(command.Context())
 			if err != nil {

@@ -37,8 +37,8 @@ func TestRulesOfConnections(t *testing.T) {
 	server.On("GET /explain", apitest.Text(200, `{"worker": 0, "side": "originator", "rule": "web", "connection": null,
 		"verdict": "tracked", "why": "the rule"}`))
 	expect(t, run(t, server.Socket, "connections"), result{done,
-		"protocol  source       destination   state         idle  expires in  worker  backend  rule\n" +
-			"tcp       192.0.2.1:1  192.0.2.2:80  established  0.0 s       never       0  -        web\n", ""})
+		"protocol  source       destination   state         idle  expires in  worker  rule\n" +
+			"tcp       192.0.2.1:1  192.0.2.2:80  established  0.0 s       never       0  web\n", ""})
 	expect(t, run(t, server.Socket, "explain", "tcp", "192.0.2.1:1", "192.0.2.2:80"), result{done,
 		"tracked: the rule\n  worker      0\n  rule        web\n  connection  none\n", ""})
 }

@@ -12,10 +12,11 @@ connection pass through millrace, each end whose next expected sequence number m
 seen gets a RST, and so does a client that waits for the answer to its SYN. With --silent,
 and for other protocols, no end gets a packet. The next packet begins another connection,
 which may get another backend. PART is a part of the filter: protocol, source,
-..., backend. A connection must match all the given parts; "millctl connections" with the
+..., customer. A connection must match all the given parts; "millctl connections" with the
 same filter lists these connections.`,
 		Example: `  millctl kill --backend 10.0.0.1:8000
-  millctl kill --source 198.51.100.7 --state midstream`,
+  millctl kill --source 198.51.100.7 --state midstream
+  millctl kill --customer access.100`,
 		Args: cobra.NoArgs,
 	}
 	filter := filterFlags(command)

@@ -86,10 +86,10 @@ func TestConnectionsOfCustomers(t *testing.T) {
 		`"state":"udp","idle_ms":0,"expires_ms":1000,"worker":1`
 	server.On("GET /connections", apitest.Text(200, line+"}\n"+line+`,"customer":"c17"}`+"\n"+line+`,"customer":"172.17.0.9"}`+"\n"))
 	expect(t, run(t, server.Socket, "connections", "--customer", "172.16.0.0/12"), result{done,
-		`protocol  source         destination     state   idle  expires in  worker  backend  customer
-udp       10.9.0.5:4000  203.0.113.1:53  udp    0.0 s       1.0 s       1  -
-udp       10.9.0.5:4000  203.0.113.1:53  udp    0.0 s       1.0 s       1  -        c17
-udp       10.9.0.5:4000  203.0.113.1:53  udp    0.0 s       1.0 s       1  -        172.17.0.9
+		`protocol  source         destination     state   idle  expires in  worker  customer
+udp       10.9.0.5:4000  203.0.113.1:53  udp    0.0 s       1.0 s       1
+udp       10.9.0.5:4000  203.0.113.1:53  udp    0.0 s       1.0 s       1  c17
+udp       10.9.0.5:4000  203.0.113.1:53  udp    0.0 s       1.0 s       1  172.17.0.9
 `, ""})
 	if asked := server.Asked()[0].Query.Get("customer"); asked != "172.16.0.0/12" {
 		t.Errorf("asked for %q", asked)
@@ -101,20 +101,36 @@ func TestConnectionsOfLateCustomers(t *testing.T) {
 	server := apitest.New(t)
 	const line = `{"protocol":"udp","source":"10.9.0.5","source_port":4000,"destination":"203.0.113.1","destination_port":53,` +
 		`"state":"udp","idle_ms":0,"expires_ms":1000,"worker":1`
-	const heads = "protocol  source         destination     state   idle  expires in  worker  backend"
-	const row = "udp       10.9.0.5:4000  203.0.113.1:53  udp    0.0 s       1.0 s       1  -\n"
+	const heads = "protocol  source         destination     state   idle  expires in  worker"
+	const row = "udp       10.9.0.5:4000  203.0.113.1:53  udp    0.0 s       1.0 s       1"
 	list := strings.Repeat(line+"}\n", 300) + line + `,"customer":"c17"}` + "\n" + line + "}\n"
 	server.On("GET /connections", apitest.Text(200, list))
 	expect(t, run(t, server.Socket, "connections"), result{done,
-		heads + "\n" + strings.Repeat(row, 300) + heads + "  customer\n" + strings.TrimSuffix(row, "\n") + "        c17\n" + strings.TrimSuffix(row, "\n") + "        -\n", ""})
+		heads + "\n" + strings.Repeat(row+"\n", 300) + heads + "  customer\n" + row + "  c17\n" + row + "  -\n", ""})
 	expect(t, run(t, server.Socket, "connections", "--format", "json"), result{done, list, ""})
+}
+
+// Sessions of NAT: one from inside, one from outside to a forward, and a connection that is not translated.
+func TestConnectionsOfNat(t *testing.T) {
+	server := apitest.New(t)
+	const from = `{"protocol":"tcp","source":"%s","source_port":1,"destination":"%s","destination_port":2,"state":"established","idle_ms":0,` +
+		`"expires_ms":null,"worker":0,"reply_source":"%s","reply_source_port":%d,"reply_destination":"%s","reply_destination_port":%d}` + "\n"
+	server.On("GET /connections", apitest.Text(200, fmt.Sprintf(from, "10.0.0.5", "192.0.2.1", "192.0.2.1", 2, "198.51.100.1", 1358)+
+		fmt.Sprintf(from, "192.0.2.1", "198.51.100.1", "10.0.0.5", 443, "192.0.2.1", 1)+
+		fmt.Sprintf(from, "10.0.0.5", "10.0.0.9", "10.0.0.9", 2, "10.0.0.5", 1)))
+	expect(t, run(t, server.Socket, "connections"), result{done,
+		`protocol  source       destination     state         idle  expires in  worker  public             inside
+tcp       10.0.0.5:1   192.0.2.1:2     established  0.0 s       never       0  198.51.100.1:1358
+tcp       192.0.2.1:1  198.51.100.1:2  established  0.0 s       never       0  -                  10.0.0.5:443
+tcp       10.0.0.5:1   10.0.0.9:2      established  0.0 s       never       0  -                  -
+`, ""})
 }
 
 func TestNoConnections(t *testing.T) {
 	server := apitest.New(t)
 	server.On("GET /connections", apitest.Text(200, ""))
 	expect(t, run(t, server.Socket, "connections"),
-		result{done, "protocol  source  destination  state  idle  expires in  worker  backend\n", ""})
+		result{done, "protocol  source  destination  state  idle  expires in  worker\n", ""})
 }
 
 // A list is printed while it arrives: its first lines are printed before its last lines have arrived, and

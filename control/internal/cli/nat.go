@@ -31,20 +31,21 @@ func (a *app) natPools() *cobra.Command {
 		Long: `Shows of each pool: the port blocks that there are, how many customers have (blocks without a
 mapping rest, and their customer may use them again at once), the most that they ever had,
 the ports of all blocks without a mapping, the customers with sessions, their sessions and mappings, and the sessions that were refused
-because no port was free, or because their customer has as many sessions as he may have. A pool
+because no port was free, because their customer has as many sessions as he may have, or because
+the log could not record the block that they needed. A pool
 is nearly empty once 90 % of its blocks have mappings, until less than 80 % have. Then shows the
 customers who are nearest to their limit of sessions or ports, at most five of each pool.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if asJSON {
-				return a.passOn(command, "/nat/pools")
+				return a.passOn(command, "/nat/pools", nil)
 			}
 			pools, err := nat.New(a.socket).Pools(command.Context())
 			if err != nil {
 				return err
 			}
 			t := newTable(a.out, "", "pool", ">addresses", ">blocks", ">held", ">resting", ">most held", ">free ports", ">customers", ">sessions",
-				">mappings", ">no port", ">over limit", "alarm")
+				">mappings", ">no port", ">over limit", ">no record", "alarm")
 			nearest := newTable(a.out, "", "nearest to a limit", "pool", ">blocks", ">ports", ">sessions", ">used")
 			isNear := false
 			for _, p := range pools {
@@ -57,7 +58,7 @@ customers who are nearest to their limit of sessions or ports, at most five of e
 					nearest.hold(c.Customer, p.Pool, grouped(c.Blocks), grouped(c.Ports), grouped(c.Sessions), fmt.Sprintf("%d %%", c.Percent))
 				}
 				t.hold(p.Pool, grouped(p.Addresses), grouped(p.Blocks), grouped(p.Held), grouped(p.Resting), grouped(p.MostHeld), grouped(p.FreePorts),
-					grouped(p.Customers), grouped(p.Sessions), grouped(p.Mappings), grouped(p.NoPort), grouped(p.OverLimit), alarm)
+					grouped(p.Customers), grouped(p.Sessions), grouped(p.Mappings), grouped(p.NoPort), grouped(p.OverLimit), grouped(p.NoRecord), alarm)
 			}
 			if err := t.flush(); err != nil || !isNear {
 				return err
@@ -80,7 +81,7 @@ were written and lost, and since when and why nothing can be written.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if asJSON {
-				return a.passOn(command, "/nat/log")
+				return a.passOn(command, "/nat/log", nil)
 			}
 			places, err := nat.New(a.socket).Log(command.Context())
 			if err != nil {
@@ -108,13 +109,19 @@ were written and lost, and since when and why nothing can be written.`,
 func (a *app) natCustomer() *cobra.Command {
 	asJSON := false
 	command := &cobra.Command{
-		Use:     "customer CUSTOMER [--json]",
-		Short:   "Show the public ports of a customer, by his address or his name",
-		Example: `  millctl nat customer 10.0.0.5`,
-		Args:    exactly("CUSTOMER"),
+		Use:   "customer CUSTOMER [--json]",
+		Short: "Show the public ports of a customer, by his address or his name",
+		Long: `Shows the public ports of a customer: the port blocks that he has, his sessions, and how many of
+both he may have; his forwards; and the range that a deterministic pool gives him. CUSTOMER is
+an address of his, with customer_prefix also the prefix, or his name: that of [[port]].customers,
+his VLAN (access.100), the far end of his tunnel, or his group (local/17).`,
+		Example: `  millctl nat customer 10.0.0.5
+  millctl nat customer 10.0.0.4/31
+  millctl nat customer access.100 --json`,
+		Args: exactly("CUSTOMER"),
 		RunE: func(command *cobra.Command, args []string) error {
 			if asJSON {
-				return a.passOn(command, "/nat/customer?"+url.Values{"customer": args}.Encode())
+				return a.passOn(command, "/nat/customer", url.Values{"customer": args})
 			}
 			is, err := nat.New(a.socket).Customer(command.Context(), args[0])
 			if err != nil {
@@ -146,7 +153,13 @@ func (a *app) natCustomer() *cobra.Command {
 			if err := t.flush(); err != nil {
 				return err
 			}
-			a.say("%s", count(is.Blocks[0].Sessions, "session"))
+			b := is.Blocks[0]
+			if b.MostSessions == 0 { // a reload has taken the pool away
+				a.say("%s", count(b.Sessions, "session"))
+				return nil
+			}
+			a.say("%s of at most %s; %s of at most %s", count(b.Sessions, "session"), grouped(b.MostSessions),
+				count(uint64(len(is.Blocks)), "block"), grouped(b.MostBlocks))
 			return nil
 		},
 	}

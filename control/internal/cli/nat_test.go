@@ -8,17 +8,17 @@ import (
 
 func TestNatPools(t *testing.T) {
 	const pools = `[{"pool": "homes", "addresses": 64, "blocks": 8064, "held": 12, "resting": 2, "most_held": 40, "free_ports": 4123648,
-	 "nearly_empty": false, "customers": 10, "sessions": 1234, "mappings": 1000, "no_port": 0, "over_limit": 7, "nearest": [
+	 "nearly_empty": false, "customers": 10, "sessions": 1234, "mappings": 1000, "no_port": 0, "over_limit": 7, "no_record": 0, "nearest": [
 	 {"customer": "10.0.0.5", "blocks": 4, "ports": 1947, "sessions": 2012, "percent": 95},
 	 {"customer": "c17", "blocks": 1, "ports": 12, "sessions": 15, "percent": 0}]},
 	 {"pool": "offices", "addresses": 1, "blocks": 126, "held": 126, "resting": 0, "most_held": 126, "free_ports": 0,
-	 "nearly_empty": true, "customers": 126, "sessions": 126, "mappings": 126, "no_port": 3, "over_limit": 0, "nearest": []}]`
+	 "nearly_empty": true, "customers": 126, "sessions": 126, "mappings": 126, "no_port": 3, "over_limit": 0, "no_record": 12, "nearest": []}]`
 	server := apitest.New(t)
 	server.On("GET /nat/pools", apitest.Text(200, pools))
 	expect(t, run(t, server.Socket, "nat", "pools"), result{done,
-		"pool     addresses  blocks  held  resting  most held  free ports  customers  sessions  mappings  no port  over limit  alarm\n" +
-			"homes           64   8,064    12        2         40   4,123,648         10     1,234     1,000        0           7  -\n" +
-			"offices          1     126   126        0        126           0        126       126       126        3           0  nearly empty\n" +
+		"pool     addresses  blocks  held  resting  most held  free ports  customers  sessions  mappings  no port  over limit  no record  alarm\n" +
+			"homes           64   8,064    12        2         40   4,123,648         10     1,234     1,000        0           7          0  -\n" +
+			"offices          1     126   126        0        126           0        126       126       126        3           0         12  nearly empty\n" +
 			"\n" +
 			"nearest to a limit  pool   blocks  ports  sessions  used\n" +
 			"10.0.0.5            homes       4  1,947     2,012  95 %\n" +
@@ -43,14 +43,20 @@ func TestNatLog(t *testing.T) {
 func TestNatCustomer(t *testing.T) {
 	server := apitest.New(t)
 	server.On("GET /nat/customer", apitest.Text(200, `{"forwards": [], "blocks": [
-		{"pool": "homes", "address": "198.51.100.1", "first_port": 1024, "last_port": 1535, "mappings": 12, "sessions": 15},
-		{"pool": "homes", "address": "198.51.100.1", "first_port": 2048, "last_port": 2559, "mappings": 0, "sessions": 15}]}`))
+		{"pool": "homes", "address": "198.51.100.1", "first_port": 1024, "last_port": 1535, "mappings": 12, "sessions": 15, "most_sessions": 16000, "most_blocks": 4},
+		{"pool": "homes", "address": "198.51.100.1", "first_port": 2048, "last_port": 2559, "mappings": 0, "sessions": 15, "most_sessions": 16000, "most_blocks": 4}]}`))
 	expect(t, run(t, server.Socket, "nat", "customer", "10.0.0.5"), result{done,
 		"pool   public address  ports      mappings\n" +
 			"homes  198.51.100.1    1024-1535        12\n" +
-			"homes  198.51.100.1    2048-2559         0\n15 sessions\n", ""})
+			"homes  198.51.100.1    2048-2559         0\n15 sessions of at most 16,000; 2 blocks of at most 4\n", ""})
 	asked := server.Asked()
 	if last := asked[len(asked)-1]; last.Raw != "customer=10.0.0.5" {
+		t.Errorf("asked for %s", last.Raw)
+	}
+	server.On("GET /nat/customer", apitest.Text(200, `{"blocks": []}`))
+	expect(t, run(t, server.Socket, "nat", "customer", "10.0.0.4/31", "--json"), result{done, `{"blocks": []}` + "\n", ""})
+	asked = server.Asked()
+	if last := asked[len(asked)-1]; last.Raw != "customer=10.0.0.4%2F31" {
 		t.Errorf("asked for %s", last.Raw)
 	}
 	server.On("GET /nat/customer", apitest.Text(200, `{"ranges": [{"pool": "homes", "address": "198.51.100.1", "first_port": 1024,

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"net/url"
 	"sort"
 	"strconv"
 	"strings"
@@ -27,7 +28,7 @@ With spread.level = true shards move from busy workers to idle ones.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if asJSON {
-				return a.passOn(command, "/shards")
+				return a.passOn(command, "/shards", nil)
 			}
 			shards, err := a.client().Shards(command.Context())
 			if err != nil {
@@ -70,8 +71,8 @@ spread.level = true; millrace may then also move the shard on by itself.`,
 }
 
 // passOn prints the answer to a GET request unchanged.
-func (a *app) passOn(command *cobra.Command, path string) error {
-	body, err := a.client().Get(command.Context(), path, nil)
+func (a *app) passOn(command *cobra.Command, path string, query url.Values) error {
+	body, err := a.client().Get(command.Context(), path, query)
 	if err != nil {
 		return err
 	}

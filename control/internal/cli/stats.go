@@ -14,7 +14,7 @@ reason; the connections; each service with its backends; ports and workers.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if asJSON {
-				return a.passOn(command, "/stats")
+				return a.passOn(command, "/stats", nil)
 			}
 			stats, err := a.client().Stats(command.Context())
 			if err != nil {

@@ -16,9 +16,10 @@ func (a *app) trace() *cobra.Command {
 		Short: "Capture packets as received and as sent, with their verdicts",
 		Long: `Captures packets inside millrace, as pcapng: each matching packet as it was received and
 as it was sent, with its verdict as a comment. PART is a part of the filter: protocol, source,
-..., backend; a packet must match all the given parts. The trace ends after --packets or
+..., customer; a packet must match all the given parts. The trace ends after --packets or
 --seconds, whichever comes first; Ctrl-C ends it sooner and leaves a valid capture.`,
 		Example: `  millctl trace --source 198.51.100.7 -w trace.pcapng
+  millctl trace --customer access.100 --packets 20 -w trace.pcapng
   millctl trace --protocol tcp --packets 20 | tshark -r -`,
 		Args: cobra.NoArgs,
 	}

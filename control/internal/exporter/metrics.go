@@ -205,6 +205,8 @@ var metrics = []*metric{
 		pools(func(p nat.Pool) float64 { return float64(p.NoPort) }), "pool"),
 	counter("nat_pool_over_limit_total", "Sessions that were refused because their customer had as many as he may have.",
 		pools(func(p nat.Pool) float64 { return float64(p.OverLimit) }), "pool"),
+	counter("nat_pool_no_record_total", "Sessions that were refused because the log could not record the port block that they needed.",
+		pools(func(p nat.Pool) float64 { return float64(p.NoRecord) }), "pool"),
 
 	counter("nat_log_written_total", "Records of the log of port blocks that were written there.",
 		logs(func(l nat.Log) float64 { return float64(l.Written) }), "to"),

@@ -27,6 +27,7 @@ type Pool struct {
 	Mappings            uint64
 	NoPort              uint64      `json:"no_port"`    // sessions refused, as no port was free
 	OverLimit           uint64      `json:"over_limit"` // sessions refused, as their customer has as many as he may have
+	NoRecord            uint64      `json:"no_record"`  // sessions refused, as the log could not record a block
 	Nearest             []NearLimit // the nearest first; only of GET /nat/pools
 }
 
@@ -46,6 +47,8 @@ type Block struct {
 	LastPort      uint16 `json:"last_port"`
 	Mappings      uint64
 	Sessions      uint64 // of the customer, in all of his blocks of the pool
+	MostSessions  uint64 `json:"most_sessions"` // that he may have; 0 if the pool is gone
+	MostBlocks    uint64 `json:"most_blocks"`
 }
 
 // Range is what a deterministic pool gives a customer.
@@ -62,6 +65,7 @@ type Forward struct {
 
 // Customer is what a customer has.
 type Customer struct {
+	Customer string // his name
 	Ranges   []Range
 	Blocks   []Block
 	Forwards []Forward

@@ -31,7 +31,7 @@ Explained explain_by(const PlanFor<K>& plan, const K& key) {
   if (!side ||
       (is_reply && plan.index->reply_sources.find(key.source, 0, 0) == PlanFor<K>::kNone)) {
     Explained out = explained(std::nullopt, "", "");
-    out.why = "no service has its destination, and no backend its source: ";
+    out.why = "no service has its destination, and no backend its source";
     return out;
   }
   Explained out = explained(side, "", "");
@@ -39,7 +39,7 @@ Explained explain_by(const PlanFor<K>& plan, const K& key) {
     const auto* const there = plan.serving_at(key);
     if (there == nullptr) {
       out.side.reset();
-      out.why = "it comes from a backend, but not from a port that is configured for the backend: ";
+      out.why = "it comes from a backend, but not from a port that is configured for the backend";
       return out;
     }
     const bool is_stray = !there->is_direct;

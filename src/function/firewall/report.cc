@@ -42,7 +42,8 @@ std::string to_table(const std::vector<RuleStatistics>& rules) {
   line("\n{:<24}{:<8}{:>13}{:>14}{:>14}{:>14}{:>14}", "rule", "action", "connections", "packets",
        "replies", "refused", "limited");
   for (const RuleStatistics& rule : rules) {
-    if (rule.connections + rule.refused + rule.limited == 0) continue;
+    // After a take-over, a rule may have packets of connections that began before.
+    if (rule.connections + rule.packets + rule.replies + rule.refused + rule.limited == 0) continue;
     if (shown++ >= kMost) {
       ++hidden;
       continue;

@@ -26,7 +26,7 @@ const FunctionKind& FirewallSettings::kind() const { return firewall_kind(); }
 FunctionFacts FirewallSettings::facts() const {
   // Packets that belong to no connection, as fragments and ICMP errors about unknown packets, would
   // otherwise pass without a rule.
-  return {.counts = {{"rule", rules.size()}, {"set", sets.size()}},
+  return {.counts = {{"firewall rule", rules.size()}, {"firewall set", sets.size()}},
           .missing = {},
           .counts_nothing = {},
           .drops_unmatched = "firewall",

@@ -180,7 +180,10 @@ void BlockLog::write_to(Target& target, bool is_sure, bool is_last) {
       target.failing_since_ms = 0;
     } else {
       target.error = ok.error().message;
-      if (target.failing_since_ms == 0) target.failing_since_ms = wall_time_ns() / 1'000'000;
+      if (target.failing_since_ms == 0) {
+        target.failing_since_ms = wall_time_ns() / 1'000'000;
+        target.first_error = target.error;
+      }
     }
   }
   if (target.waiting.size() <= kMostWaiting) return;
@@ -252,6 +255,19 @@ void BlockLog::append_list(Target& target, LogRecord::Kind why) {
 }
 
 // --- statistics
+
+std::vector<std::string> BlockLog::alarms() const {
+  std::vector<std::string> all;
+  for (const Target& target : targets_) {
+    const std::lock_guard guard(target.mutex);
+    if (target.failing_since_ms == 0) continue;
+    all.push_back(target.first_error +
+                  (policy_.refuses
+                       ? "; sessions that need another port block are refused (on_failure)"
+                       : "; records wait, and are lost if this goes on"));
+  }
+  return all;
+}
 
 Json BlockLog::statistics() const {
   Json all = Json::array();

@@ -53,6 +53,9 @@ class BlockLog {
   void change_settings(std::shared_ptr<const NatSettings> settings);
   static constexpr std::chrono::milliseconds kPatience{500};
 
+  /// Returns a sentence, without its full stop, for each place where nothing can be written at
+  /// present. It stays the same until that place can be written again.
+  std::vector<std::string> alarms() const;
   /// Returns an object for each place where the log is written (docs/stats.schema.json).
   Json statistics() const;
 
@@ -70,6 +73,7 @@ class BlockLog {
     mutable std::mutex mutex;            // protects the members below
     std::uint64_t failing_since_ms = 0;  // since 1970; 0: not failing
     std::string error;
+    std::string first_error;  // since then
   };
 
   BlockLog(std::shared_ptr<const NatSettings> settings, std::shared_ptr<PortBlocks> blocks,

@@ -62,6 +62,7 @@ std::shared_ptr<const NatSettings> settings_with(const fs::path& file, bool refu
                       .last_port = 65535,
                       .block_size = 4096}};
   settings->log = {.file = file, .ipfix = {}, .refuses = refuses};
+  settings->index();
   return settings;
 }
 

@@ -20,78 +20,31 @@ namespace {
 
 class NatView final : public FunctionView {
  public:
-  NatView(std::shared_ptr<const NatSettings> settings, std::shared_ptr<const PortBlocks> blocks)
-      : settings_(std::move(settings)), blocks_(std::move(blocks)) {}
+  /// `is_live`: the blocks are those of a run, not of a configuration alone.
+  NatView(std::shared_ptr<const NatSettings> settings, std::shared_ptr<const PortBlocks> blocks,
+          bool is_live)
+      : settings_(std::move(settings)), blocks_(std::move(blocks)), is_live_(is_live) {}
 
   Explained explain(const AnyKey& key, const Flow* connection, bool) const override {
     Explained out;
     const auto* const of = std::get_if<KeyV4>(&key);
     if (of == nullptr) {
-      out.why = "NAT translates no IPv6";
-      return out;
+      const bool is_customers = std::get<KeyV6>(key).number_of_zone() != 0;
+      return is_customers ? untranslated("NAT translates no IPv6")
+                          : unchanged("NAT translates no IPv6");
     }
-    if (connection != nullptr) {
-      const auto& first = std::get<KeyV4>(connection->key);
-      const auto& leaves = std::get<KeyV4>(connection->translated);
-      if (!NatV4::is_translated(connection->image)) {
-        out.why = "no rule of NAT has its source, and no pool its destination";
-        return out;
-      }
-      out.side = *of == first ? Side::originator : Side::reply;
-      out.verdict = Verdict::tracked;
-      out.why = fmt::format("it belongs to a session of {} to {}, which leaves as {} to {}",
-                            with_port(first.source, first.source_port),
-                            with_port(first.destination, first.destination_port),
-                            with_port(leaves.source, leaves.source_port),
-                            with_port(leaves.destination, leaves.destination_port));
-      return out;
-    }
-    const NatRule* const rule =
-        settings_->rule_for(of->number_of_zone(), of->source, of->destination);
-    if (of->number_of_zone() != 0 && rule == nullptr) {
-      out.why = "no rule of NAT for this customer has its source";
-      return out;
-    }
-    const NatForwards& forwards = settings_->forwards;
-    const auto* const to = forwards.to(of->destination, of->destination_port, of->protocol);
-    if (to != nullptr) {
-      out.side = Side::originator;
-      out.verdict = Verdict::tracked;
-      out.why = fmt::format("it has no session yet, and goes to {}, as a forward says",
-                            with_port(to->inside, to->in(of->destination_port)));
-      return out;
-    }
-    if (blocks_->has(of->destination) || forwards.has(of->destination)) {
-      auto customer = blocks_->customer_at({of->destination, of->destination_port});
-      if (!customer) customer = settings_->customer_by_place(of->destination, of->destination_port);
-      out.side = Side::originator;
-      out.verdict = Verdict::no_mapping;
-      out.why = customer ? fmt::format(
-                               "its destination is a public port of {}, but it belongs to no "
-                               "session; the pool's filtering decides whether it begins one",
-                               settings_->name_of(*customer))
-                         : std::string("its destination is a public port that nobody has");
-      return out;
-    }
-    if (rule == nullptr) {
-      out.why = "no rule of NAT has its source, or its destination is exempt";
-      return out;
-    }
-    out.side = Side::originator;
+    if (connection == nullptr) return explain_first(*of);
+    const auto& first = std::get<KeyV4>(connection->key);
+    const auto& leaves = std::get<KeyV4>(connection->translated);
+    if (!NatV4::is_translated(connection->image))
+      return unchanged("no rule of NAT has its source, and no pool its destination");
+    out.side = *of == first ? Side::originator : Side::reply;
     out.verdict = Verdict::tracked;
-    const NatPool& pool = settings_->pools[rule->pool];
-    const auto* const from =
-        forwards.from(of->number_of_zone(), of->source, of->source_port, of->protocol);
-    out.why = from != nullptr
-                  ? fmt::format("it has no session yet, and leaves as {}, as a forward says",
-                                with_port(from->address, from->out(of->source_port)))
-                  : fmt::format("it has no session yet, and gets a public port of the pool \"{}\"",
-                                pool.name);
-    const auto range =
-        pool.range_of(NatSettings::customer_by(*rule, of->number_of_zone(), of->source));
-    if (from == nullptr && range)
-      out.why +=
-          fmt::format(": of {}, {} to {}", to_string(range->address), range->first, range->last);
+    out.why = fmt::format("it belongs to a session of {} to {}, which leaves as {} to {}",
+                          with_port(first.source, first.source_port),
+                          with_port(first.destination, first.destination_port),
+                          with_port(leaves.source, leaves.source_port),
+                          with_port(leaves.destination, leaves.destination_port));
     return out;
   }
 
@@ -106,8 +59,107 @@ class NatView final : public FunctionView {
   }
 
  private:
+  static Explained unchanged(std::string why) {
+    Explained out;
+    out.why = std::move(why);
+    return out;
+  }
+  static Explained dropped(Verdict verdict, std::string why) {
+    return {.side = Side::originator, .verdict = verdict, .why = std::move(why)};
+  }
+  /// Explains a packet of a port's customer that leaves with no public source.
+  static Explained untranslated(const std::string& why) {
+    return dropped(Verdict::untranslated, why + ", so replies would not find him");
+  }
+
+  /// Explains a packet that has no session.
+  Explained explain_first(const KeyV4& of) const {
+    const Zone zone = of.number_of_zone();
+    const NatRule* const rule = settings_->rule_for(zone, of.source, of.destination);
+    if (zone != 0 && rule == nullptr) {
+      const std::string why = "no rule of NAT for this customer has its source";
+      return settings_->is_hosts(zone, of.destination) ? unchanged(why) : untranslated(why);
+    }
+    const NatForwards& forwards = settings_->forwards;
+    const auto* const to = forwards.to(of.destination, of.destination_port, of.protocol);
+    if (to != nullptr) {
+      Explained out{.side = Side::originator, .verdict = Verdict::tracked};
+      if (zone_of(to->customer) == 0) out.sent_to = to->inside;
+      out.why = fmt::format("it has no session yet, and goes to {}, as a forward says",
+                            with_port(to->inside, to->in(of.destination_port)));
+      return out;
+    }
+    if (blocks_->has(of.destination) || forwards.has(of.destination))
+      return dropped(Verdict::no_mapping, why_no_mapping({of.destination, of.destination_port}));
+    return rule != nullptr ? explain_customers(*rule, of) : unchanged(why_no_rule(of));
+  }
+
+  /// Says whose public port that is, as far as it is known.
+  std::string why_no_mapping(const EndpointV4& to) const {
+    auto customer = blocks_->customer_at(to);
+    if (!customer) customer = settings_->customer_by_place(to.address, to.port);
+    if (customer)
+      return fmt::format(
+          "its destination is a public port of {}, but it belongs to no session; the pool's "
+          "filtering decides whether it begins one",
+          settings_->name_of(*customer));
+    const NatPool* const pool = settings_->pool_with(to.address);
+    if (is_live_ || pool == nullptr || pool->is_deterministic)
+      return "its destination is a public port that nobody has";
+    return fmt::format(
+        "unless a customer has its destination, a public port of the pool \"{}\"; the file does "
+        "not "
+        "say who: `millctl explain` does, and for the past the log",
+        pool->name);
+  }
+
+  std::string why_no_rule(const KeyV4& of) const {
+    if (settings_->rule_of(0, of.source) != nullptr)
+      return "NAT's rule for its source leaves its destination out";
+    if (settings_->is_ports_customers(of.source))
+      return "NAT's rules for its source are for customers behind tunnels and in VLANs; say with "
+             "--customer who sends it";
+    return "no rule of NAT has its source";
+  }
+
+  /// Explains a packet that begins a session by that rule.
+  Explained explain_customers(const NatRule& rule, const KeyV4& of) const {
+    const Zone zone = of.number_of_zone();
+    const NatPool& pool = settings_->pools[rule.pool];
+    const CustomerNumber customer = NatSettings::customer_by(rule, zone, of.source);
+    Explained out{.side = Side::originator, .verdict = Verdict::tracked, .keeps_destination = true};
+    const auto* const from = settings_->forwards.from(zone, of.source, of.source_port, of.protocol);
+    if (from != nullptr) {
+      out.why = fmt::format("it has no session yet, and leaves as {}, as a forward says",
+                            with_port(from->address, from->out(of.source_port)));
+      return out;
+    }
+    out.verdict = blocks_->outlook({.inside = source_of(of),
+                                    .remote = destination_of(of),
+                                    .customer = customer,
+                                    .protocol = of.protocol,
+                                    .pool = rule.pool});
+    if (out.verdict == Verdict::customer_limit) {
+      out.why = fmt::format("{} has {} sessions, as many as sessions_per_customer allows",
+                            settings_->name_of(customer), pool.sessions_per_customer);
+      return out;
+    }
+    if (out.verdict == Verdict::no_port) {
+      out.why = fmt::format("the pool \"{}\" has no free port for {}", pool.name,
+                            settings_->name_of(customer));
+      return out;
+    }
+    out.why =
+        fmt::format("it has no session yet, and gets a public port of the pool \"{}\"", pool.name);
+    if (const auto range = pool.range_of(customer))
+      out.why +=
+          fmt::format(": of {}, {} to {}", to_string(range->address), range->first, range->last);
+    return out;
+  }
+
   std::shared_ptr<const NatSettings> settings_;
   std::shared_ptr<const PortBlocks> blocks_;
+  bool is_live_;
 };
 
 /// Returns a group of customers as another process is told of it.
@@ -165,7 +217,8 @@ NatDeployment::NatDeployment(std::shared_ptr<const NatSettings> settings,
     : settings_(std::move(settings)),
       blocks_(std::move(blocks)),
       log_(std::move(log)),
-      all_(run.workers) {
+      all_(run.workers),
+      is_live_(run.is_live) {
   if (run.offered != nullptr) same_customers_ = same_in(*settings_, *run.offered);
 }
 
@@ -221,7 +274,7 @@ Result<Review> NatDeployment::update(std::shared_ptr<const FunctionSettings> set
 }
 
 std::shared_ptr<const FunctionView> NatDeployment::view() const {
-  return std::make_shared<const NatView>(settings_, blocks_);
+  return std::make_shared<const NatView>(settings_, blocks_, is_live_);
 }
 
 Json NatDeployment::pools(bool with_nearest) const {
@@ -242,7 +295,8 @@ Json NatDeployment::pools(bool with_nearest) const {
                                        {"sessions", is.sessions},
                                        {"mappings", is.mappings},
                                        {"no_port", is.no_port},
-                                       {"over_limit", is.over_limit}});
+                                       {"over_limit", is.over_limit},
+                                       {"no_record", is.no_record}});
     if (!with_nearest) continue;
     one["nearest"] = Json::array();
     for (const NearLimit& near : blocks_->nearest_to_limit(n, kNearest))
@@ -262,6 +316,7 @@ std::vector<std::string> NatDeployment::alarms() const {
       all.push_back("the pool \"" + settings_->pools[n].name +
                     "\" of NAT is nearly empty: give it more addresses");
   }
+  if (log_ != nullptr) std::ranges::move(log_->alarms(), std::back_inserter(all));
   return all;
 }
 
@@ -314,7 +369,8 @@ CommandResult<Json> NatDeployment::customer(Parameters given) const {
     is = settings_->customer_named(std::string(value));
     if (!is)
       return wrong("customer", value,
-                   "is no customer: give the address of one, or his name in [[port]].customers");
+                   "is no customer: give an address or the prefix of one, or his name in "
+                   "[[port]].customers");
   }
   if (!is)
     return std::unexpected(Refusal{Refusal::Kind::wrong,
@@ -327,6 +383,10 @@ CommandResult<Json> NatDeployment::customer(Parameters given) const {
                     {"last_port", one.last_port},
                     {"mappings", one.mappings},
                     {"sessions", one.sessions}});
+    const auto pool = std::ranges::find(settings_->pools, *one.pool, &NatPool::name);
+    if (pool == settings_->pools.end()) continue;  // a reload has taken it away
+    list.back()["most_sessions"] = pool->sessions_per_customer;
+    list.back()["most_blocks"] = pool->blocks_per_customer;
   }
   Json forwards = Json::array();
   for (const NatForward& one : settings_->forwards.all()) {
@@ -342,7 +402,10 @@ CommandResult<Json> NatDeployment::customer(Parameters given) const {
                         {"first_port", range->first},
                         {"last_port", range->last}});
   }
-  return Json{{"ranges", ranges}, {"blocks", list}, {"forwards", forwards}};
+  return Json{{"customer", settings_->name_of(*is)},
+              {"ranges", ranges},
+              {"blocks", list},
+              {"forwards", forwards}};
 }
 
 auto NatDeployment::command(std::string_view path, Parameters given, const OnEachWorker&)

@@ -47,6 +47,7 @@ class NatDeployment final : public FunctionDeployment {
   std::shared_ptr<PortBlocks> blocks_;
   std::unique_ptr<BlockLog> log_;          // null: there is none
   std::vector<std::unique_ptr<Nat>> all_;  // by worker
+  const bool is_live_;
   /// While another process's connections are taken over: customers up to this number are the same
   /// there.
   Zone same_customers_ = Customers::kMost;

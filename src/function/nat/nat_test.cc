@@ -462,7 +462,9 @@ TEST_F(NatTest, SaysWhatWouldBeRight) {
   EXPECT_EQ(of_pool("mapping = \"cone\""),
             "f:4: nat.pool.mapping: \"cone\" is not known: give \"endpoint-independent\" or "
             "\"address-dependent\" or \"address-and-port-dependent\"");
-  EXPECT_EQ(of_pool("block_size = 100"), "f:1: nat.pool.block_size: 100 is no power of 2: give 64");
+  EXPECT_EQ(of_pool("block_size = 100"),
+            "f:1: nat.pool.block_size: 100 is no power of 2: give 64, 128, 256, 512, 1024, "
+            "2048 or 4096");
   EXPECT_EQ(of_pool("ports = \"5000\""),
             "f:4: nat.pool.ports: \"5000\" is no range of ports: give one like \"1024-65535\"");
   EXPECT_EQ(

@@ -92,6 +92,7 @@ struct PoolUse {
   std::uint64_t most_held = 0;   ///< high-water mark of `held`
   std::uint64_t no_port = 0;     ///< sessions refused: no port or no block was free
   std::uint64_t over_limit = 0;  ///< sessions refused: their customer has as many as he may have
+  std::uint64_t no_record = 0;   ///< sessions refused: the log cannot record the block they need
   /// True once customers use 90 % of the blocks, until they use less than 80 %. A deterministic
   /// pool has a part for each customer, and is never nearly empty.
   bool is_nearly_empty = false;
@@ -176,6 +177,9 @@ class PortBlocks {
   /// open, until `release`.
   /// Errors: `no_port`, `customer_limit`; `no_record`, if it takes a block that cannot be logged.
   std::expected<Taken, Verdict> take(const Wanted& wanted);
+  /// Returns `no_port` or `customer_limit` if `take` would refuse the session, otherwise `tracked`.
+  /// Ports at rest count as free.
+  Verdict outlook(const Wanted& wanted) const;
   /// Does what `take` does, or without `holds` what `enter` does, for a session that has that
   /// public end already, and whose mapping has these ends. Error: `no_port`, if the public end is
   /// not free for this customer.
@@ -257,6 +261,7 @@ class PortBlocks {
     std::atomic<std::int64_t> most_held = 0;
     std::atomic<std::uint64_t> no_port = 0;
     std::atomic<std::uint64_t> over_limit = 0;
+    std::atomic<std::uint64_t> no_record = 0;
     std::atomic<bool> is_nearly_empty = false;
   };
   struct Pool {

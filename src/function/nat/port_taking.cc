@@ -196,11 +196,12 @@ auto PortBlocks::take(const Wanted& wanted) -> std::expected<Taken, Verdict> {
   auto taken = take_now(pool, wanted, lacks_block);
   if (!taken && lacks_block && reclaim_near(pool, wanted.customer, wanted.now))
     taken = take_now(pool, wanted, lacks_block);
-  if (!taken && taken.error() != Verdict::no_record) {
-    auto& refused =
-        taken.error() == Verdict::no_port ? pool.counts->no_port : pool.counts->over_limit;
-    refused.fetch_add(1, std::memory_order_relaxed);
-  }
+  if (taken) return taken;
+  Counts& counts = *pool.counts;
+  auto& refused = taken.error() == Verdict::no_port     ? counts.no_port
+                  : taken.error() == Verdict::no_record ? counts.no_record
+                                                        : counts.over_limit;
+  refused.fetch_add(1, std::memory_order_relaxed);
   return taken;
 }
 

@@ -68,7 +68,8 @@ PoolUse PortBlocks::use_of(std::size_t number) const {
       .held = static_cast<std::uint64_t>(counts.held.load(std::memory_order_relaxed)),
       .most_held = static_cast<std::uint64_t>(counts.most_held.load(std::memory_order_relaxed)),
       .no_port = counts.no_port.load(std::memory_order_relaxed),
-      .over_limit = counts.over_limit.load(std::memory_order_relaxed)};
+      .over_limit = counts.over_limit.load(std::memory_order_relaxed),
+      .no_record = counts.no_record.load(std::memory_order_relaxed)};
   for (const std::uint32_t begin : pool.addresses) {
     for (std::uint32_t block = begin; block < begin + pool.per_address; ++block) {
       const CustomerNumber customer = blocks_[block].customer.load(std::memory_order_acquire);
@@ -93,6 +94,41 @@ PoolUse PortBlocks::use_of(std::size_t number) const {
     alarm.store(false, std::memory_order_relaxed);
   is.is_nearly_empty = alarm.load(std::memory_order_relaxed);
   return is;
+}
+
+Verdict PortBlocks::outlook(const Wanted& wanted) const {
+  const Pool& pool = pools_[wanted.pool];
+  const unsigned space = space_of(wanted.protocol);
+  std::uint32_t first = kNone;
+  {
+    Bucket& bucket = bucket_of(wanted.customer);
+    const Guard guard(bucket);
+    first = first_of(bucket, wanted.customer, pool.id);
+    if (first != kNone && blocks_[first].sessions >= pool.is.sessions_per_customer)
+      return Verdict::customer_limit;
+    if (first != kNone && (space == kNoSpace || pool.is.shares_ports())) return Verdict::tracked;
+    const MappedEnds ends = ends_of(pool, wanted);
+    std::uint32_t held = 0;
+    for (std::uint32_t block = first; block != kNone; block = blocks_[block].next, ++held) {
+      if (blocks_[block].table[space] == 0) return Verdict::tracked;
+      const Mappings all = mappings(block, space);
+      if (all.in_use() < pool.is.block_size || all.find(ends, ends.hash(hasher_)))
+        return Verdict::tracked;
+    }
+    if (held >= pool.is.blocks_per_customer) return Verdict::no_port;
+  }
+  if (pool.is.is_deterministic)
+    return range_of(pool, wanted.customer) != kNone ? Verdict::tracked : Verdict::no_port;
+  // All of a customer's blocks are of one address.
+  for (const std::uint32_t begin : pool.addresses) {
+    if (first != kNone && first - begin >= pool.per_address) continue;
+    for (std::uint32_t block = begin; block < begin + pool.per_address; ++block) {
+      if (blocks_[block].customer.load(std::memory_order_acquire) == 0 ||
+          blocks_[block].uses.load(std::memory_order_relaxed) == 0)
+        return Verdict::tracked;
+    }
+  }
+  return Verdict::no_port;
 }
 
 bool PortBlocks::is_nearly_empty(std::size_t number) const {

@@ -73,8 +73,8 @@ class Maker {
                     in_quotes(pool.name) + " is there already: give another");
     if (!std::has_single_bit(pool.block_size))
       problems_.add(raw.line, "nat.pool.block_size",
-                    std::to_string(pool.block_size) + " is no power of 2: give " +
-                        std::to_string(std::bit_floor(pool.block_size)));
+                    std::to_string(pool.block_size) +
+                        " is no power of 2: give 64, 128, 256, 512, 1024, 2048 or 4096");
     if (raw.ports.given) read_ports(raw.ports, pool);
     if (pool.blocks_per_address() == 0)
       problems_.add(raw.line, "nat.pool.ports",
@@ -364,10 +364,16 @@ class Maker {
     const auto zone = zone_named(raw.customer);
     if (!zone) return;
     const NatRule* const rule = settings_->rule_of(*zone, forward->inside);
-    if (rule == nullptr)
+    if (rule == nullptr && *zone == 0 && settings_->is_ports_customers(forward->inside)) {
+      problems_.add(raw.inside.line, "nat.forward.inside",
+                    "the rule with the source " + to_string(forward->inside) +
+                        " is for customers behind tunnels and in VLANs: say with the key customer "
+                        "which one has it");
+    } else if (rule == nullptr) {
       problems_.add(raw.inside.line, "nat.forward.inside",
                     "no rule has the source " + to_string(forward->inside) +
                         ": give a [[nat.rule]] for this customer");
+    }
     if (rule != nullptr)
       forward->customer = NatSettings::customer_by(*rule, *zone, forward->inside);
     for (std::size_t n = 0; n < forwards_.size(); ++n) {

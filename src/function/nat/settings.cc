@@ -126,6 +126,13 @@ auto NatSettings::view_for(Zone customer) const -> View {
   return view;
 }
 
+bool NatSettings::is_ports_customers(const AddressV4& source) const {
+  const auto has = [&source](const auto& prefix) { return prefix.contains(source); };
+  return std::ranges::any_of(rules, [&](const NatRule& rule) {
+    return !rule.customers.empty() && std::ranges::any_of(rule.sources, has);
+  });
+}
+
 bool NatSettings::is_hosts(Zone customer, const AddressV4& address) const {
   if (std::ranges::binary_search(hosts, address)) return true;
   if (customer == 0 || hosts_of_customers.empty()) return false;
@@ -144,8 +151,24 @@ std::string NatSettings::name_of(CustomerNumber customer) const {
     const auto rule = std::ranges::find_if(rules, is_its);
     if (rule != rules.end()) return pools[rule->pool].name + "/" + std::to_string(group->group);
   }
-  const Zone zone = zone_of(customer);
-  return zone != 0 ? customers->name_of(zone) : to_string(address_with(customer));
+  if (const Zone zone = zone_of(customer); zone != 0) return customers->name_of(zone);
+  const AddressV4 address = address_with(customer);
+  return to_string(Prefix<AddressV4>{address, bits_of(address)});
+}
+
+/// Returns the bits of the customer that has that first address; 32 if there is no such customer. A
+/// rule's source may be a part of the customer's prefix, and lack the first address.
+unsigned NatSettings::bits_of(const AddressV4& address) const {
+  const auto begins_there = [&address](const NatRule& rule) {
+    const auto is_his = [&](const Prefix<AddressV4>& source) {
+      return source.bits > rule.customer_bits &&
+             prefix_of(source.address, rule.customer_bits) == address;
+    };
+    return rule.customers.empty() && std::ranges::any_of(rule.sources, is_his);
+  };
+  if (const NatRule* const rule = rule_of(0, address)) return rule->customer_bits;
+  const auto rule = std::ranges::find_if(rules, begins_there);
+  return rule != rules.end() ? rule->customer_bits : 8 * AddressV4::kBytes;
 }
 
 AddressV4 NatSettings::address_of(CustomerNumber customer) const {
@@ -194,10 +217,15 @@ std::optional<NatSettings::Shared> NatSettings::shared_customer() const {
 
 std::optional<CustomerNumber> NatSettings::customer_by_place(const AddressV4& address,
                                                              std::uint16_t port) const {
+  const NatPool* const pool = pool_with(address);
+  if (pool == nullptr || !pool->is_deterministic) return std::nullopt;
+  return pool->customer_of(address, port);
+}
+
+const NatPool* NatSettings::pool_with(const AddressV4& address) const {
   const auto at =
       std::ranges::find_if(pools, [&](const NatPool& pool) { return pool.has(address); });
-  if (at == pools.end() || !at->is_deterministic) return std::nullopt;
-  return at->customer_of(address, port);
+  return at == pools.end() ? nullptr : &*at;
 }
 
 std::optional<CustomerNumber> NatSettings::customer_named(const std::string& name) const {
@@ -210,18 +238,27 @@ std::optional<CustomerNumber> NatSettings::customer_named(const std::string& nam
         parse_number(std::string_view(name).substr(pool.size()), rule.source_groups - 1);
     if (group) return SourceGroup{rule.number_of_pool, *group}.number();
   }
-  const auto address = parse_address<AddressV4>(name);
-  const NatRule* const rule = address ? rule_of(0, *address) : nullptr;
-  if (rule == nullptr) return std::nullopt;
-  return customer_by(*rule, 0, *address);
+  // Another customer is known by an address inside, or by his prefix.
+  constexpr unsigned kAll = 8 * AddressV4::kBytes;
+  const std::string_view text = name;
+  const std::size_t slash = std::min(text.find('/'), text.size());
+  const auto address = parse_address<AddressV4>(text.substr(0, slash));
+  const auto bits = slash == text.size() ? kAll : parse_number(text.substr(slash + 1), kAll);
+  if (!address || !bits) return std::nullopt;
+  const NatRule* const rule = rule_of(0, *address);
+  if (rule == nullptr && *bits == kAll) return std::nullopt;
+  const CustomerNumber is = rule != nullptr ? customer_by(*rule, 0, *address) : number_of(*address);
+  const Prefix<AddressV4> prefix{prefix_of(*address, *bits), *bits};
+  if (*bits != kAll && name_of(is) != to_string(prefix)) return std::nullopt;
+  return is;
 }
 
 const FunctionKind& NatSettings::kind() const { return nat_kind(); }
 
 FunctionFacts NatSettings::facts() const {
-  return {.counts = {{"pool", pools.size()},
-                     {"rule", rules.size()},
-                     {"forward", forwards.all().size()}},
+  return {.counts = {{"NAT pool", pools.size()},
+                     {"NAT rule", rules.size()},
+                     {"NAT forward", forwards.all().size()}},
           .missing = rules.empty() ? "no rule of NAT: give [[nat.rule]] with source and pool" : "",
           .counts_nothing = {},
           .drops_unmatched = {},

@@ -174,6 +174,8 @@ struct NatSettings final : FunctionSettings {
     if (at == view.sources.kNone || view.rule_at[at] == kNoRule) return nullptr;
     return &rules[view.rule_at[at]];
   }
+  /// True if a rule for customers of ports has the source.
+  bool is_ports_customers(const AddressV4& source) const;
   /// Returns the customer with that inside address, by the rule for it. `zone`: the number of the
   /// port's customer; 0: of none.
   static CustomerNumber customer_by(const NatRule& rule, Zone zone, const AddressV4& inside);
@@ -188,10 +190,12 @@ struct NatSettings final : FunctionSettings {
   std::optional<Shared> shared_customer() const;
   /// True if the host has that address, for packets from a customer in a VLAN or from elsewhere.
   bool is_hosts(Zone customer, const AddressV4& address) const;
-  /// Returns the customer's name: his address, that of `Customers`, or POOL/GROUP.
+  /// Returns the customer's name: his address or prefix, that of `Customers`, or POOL/GROUP.
   std::string name_of(CustomerNumber customer) const;
-  /// Returns his address, or the far end of his tunnel; 0.0.0.0 if he has a VLAN.
+  /// Returns his (first) address, or the far end of his tunnel; 0.0.0.0 if he has a VLAN.
   AddressV4 address_of(CustomerNumber customer) const;
+  /// Returns the pool that has the address; null: none has.
+  const NatPool* pool_with(const AddressV4& address) const;
   /// Returns the customer that has that public port by his place in a deterministic pool.
   std::optional<CustomerNumber> customer_by_place(const AddressV4& address,
                                                   std::uint16_t port) const;
@@ -214,6 +218,7 @@ struct NatSettings final : FunctionSettings {
   };
   View view_for(Zone customer) const;
   void give_places();
+  unsigned bits_of(const AddressV4& address) const;
 
   Intervals<Zone> view_of_;  // place in `views_`, by a customer's number
   std::vector<View> views_;
