@@ -27,9 +27,9 @@ PROTOCOLS = {"tcp": TCP, "udp": UDP, "icmp": ICMP}
 class Nat:
     """A NAT that is replayed from the start for each packet: what it has chosen it chooses again."""
 
-    def __init__(self, case, pool="", more="", addresses='"198.51.100.0/30"', inside='"10.0.0.0/8"'):
+    def __init__(self, case, pool="", more="", addresses='"198.51.100.0/30"', inside='"10.0.0.0/8"', function='function = "nat"'):
         self.case, self.packets = case, []
-        self.config = case.write("c.toml", f"""function = "nat"
+        self.config = case.write("c.toml", f"""{function}
 [table]
 capacity = 70000
 half_open_percent = 100
@@ -151,6 +151,35 @@ class Requirements(Case):
             public_b, public_a = (source(nat.one(0, packet((host, 6000), DNS))) for host in (B, A))
             hairpin = packet((A, 6000), public_b)
             self.assertEqual(nat.one(1, hairpin), make.rewritten(hairpin, public_a, (B, 6000)))
+
+    def test_rfc4787_req9_and_rfc5382_req8_customers_punch_holes_to_each_other(self):
+        """With each filtering: packets of the one pass once the other has sent to him, or to his address, or always."""
+        for filtering, passes_before, passes_elsewhere in (
+            ("endpoint-independent", True, True), ("address-dependent", False, True), ("address-and-port-dependent", False, False)
+        ):
+            nat = self.nat(f'filtering = "{filtering}"')
+            for packet in (make.udp, syn):
+                public_b, public_a = (source(nat.one(0, packet((host, 6000), DNS))) for host in (B, A))
+                to_b, to_a = packet((A, 6000), public_b), packet((B, 6000), public_a)
+                self.assertEqual(nat.one(1, to_b) is not None, passes_before)
+                self.assertEqual(nat.one(2, to_a), make.rewritten(to_a, public_b, (A, 6000)))
+                self.assertEqual(nat.one(3, to_b), make.rewritten(to_b, public_a, (B, 6000)))
+                public_other = source(nat.one(4, packet((A, 6001), DNS)))
+                elsewhere = packet((A, 6001), public_b)
+                self.assertEqual(nat.one(5, elsewhere), make.rewritten(elsewhere, public_other, (B, 6000)) if passes_elsewhere else None)
+
+    def test_a_firewall_judges_hairpins_like_packets_to_the_internet_and_from_there(self):
+        table = '[[{}]]\nname = "{}"\n{}\n'.format
+        zones = table("zone", "homes", 'prefixes = ["10.0.0.0/8"]') + table("zone", "internet", 'prefixes = ["0.0.0.0/0"]')
+        out, back = (table("firewall.rule", f"from {one}", f'from = "{one}"\nto = "{other}"\naction = "accept"')
+                     for one, other in (("homes", "internet"), ("internet", "homes")))
+        for order in ('"firewall", "nat"', '"nat", "firewall"'):
+            for rules, passes in ((zones + out, False), (zones + out + back, True)):
+                nat = self.nat('filtering = "endpoint-independent"', more=rules, function=f"chain = [{order}]")
+                hairpin = make.udp((A, 6000), source(nat.one(0, make.udp((B, 6000), DNS))))
+                left = nat.one(1, hairpin)
+                self.assertEqual(left, make.rewritten(hairpin, source(left), (B, 6000)) if passes else None)
+                self.assertEqual(nat.dropped(), {} if passes else {"denied": 1})
 
     def test_rfc4787_req11_nothing_changes_when_ports_run_out(self):
         """With 99 % of a pool's ports in use, mapping, filtering and pairing are as before."""

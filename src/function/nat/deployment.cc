@@ -46,41 +46,24 @@ class NatView final : public FunctionView {
                             with_port(leaves.destination, leaves.destination_port));
       return out;
     }
-    if (of->number_of_zone() != 0 &&
-        settings_->rule_for(of->number_of_zone(), of->source, of->destination) == nullptr) {
+    const NatRule* const rule =
+        settings_->rule_for(of->number_of_zone(), of->source, of->destination);
+    if (of->number_of_zone() != 0 && rule == nullptr) {
       out.why = "no rule of NAT for this customer has its source";
       return out;
     }
     const NatForwards& forwards = settings_->forwards;
-    const auto* const to = forwards.to(of->destination, of->destination_port, of->protocol);
-    if (to != nullptr) {
-      out.side = Side::originator;
-      out.verdict = Verdict::tracked;
-      out.why = fmt::format("it has no session yet, and goes to {}, as a forward says",
-                            with_port(to->inside, to->in(of->destination_port)));
-      return out;
-    }
-    if (blocks_->has(of->destination) || forwards.has(of->destination)) {
-      auto customer = blocks_->customer_at({of->destination, of->destination_port});
-      const auto by_place = settings_->customer_by_place(of->destination, of->destination_port);
-      if (!customer) customer = by_place;
-      out.side = Side::originator;
-      out.verdict = Verdict::no_mapping;
-      out.why = customer ? fmt::format(
-                               "its destination is a public port of {}, but it belongs to no "
-                               "session; the pool's filtering decides whether it begins one",
-                               settings_->name_of(*customer))
-                         : std::string("its destination is a public port that nobody has");
-      return out;
-    }
-    const NatRule* const rule =
-        settings_->rule_for(of->number_of_zone(), of->source, of->destination);
-    if (rule == nullptr) {
+    const bool is_public = blocks_->has(of->destination) || forwards.has(of->destination);
+    if (rule == nullptr && !is_public) {
       out.why = "no rule of NAT has its source, or its destination is exempt";
       return out;
     }
     out.side = Side::originator;
     out.verdict = Verdict::tracked;
+    if (rule == nullptr) {
+      explain_from_outside(*of, out);
+      return out;
+    }
     const auto* const from =
         forwards.from(of->number_of_zone(), of->source, of->source_port, of->protocol);
     out.why = from != nullptr
@@ -93,6 +76,8 @@ class NatView final : public FunctionView {
     if (from == nullptr && range)
       out.why +=
           fmt::format(": of {}, {} to {}", to_string(range->address), range->first, range->last);
+    if (is_public)
+      out.why += "; as its destination is public, too, it then comes in again, as if from outside";
     return out;
   }
 
@@ -107,6 +92,24 @@ class NatView final : public FunctionView {
   }
 
  private:
+  /// Explains what becomes of a packet to a public address that has no session.
+  void explain_from_outside(const KeyV4& of, Explained& out) const {
+    const auto* const to = settings_->forwards.to(of.destination, of.destination_port, of.protocol);
+    if (to != nullptr) {
+      out.why = fmt::format("it has no session yet, and goes to {}, as a forward says",
+                            with_port(to->inside, to->in(of.destination_port)));
+      return;
+    }
+    auto customer = blocks_->customer_at({of.destination, of.destination_port});
+    if (!customer) customer = settings_->customer_by_place(of.destination, of.destination_port);
+    out.verdict = Verdict::no_mapping;
+    out.why = customer ? fmt::format(
+                             "its destination is a public port of {}, but it belongs to no "
+                             "session; the pool's filtering decides whether it begins one",
+                             settings_->name_of(*customer))
+                       : std::string("its destination is a public port that nobody has");
+  }
+
   std::shared_ptr<const NatSettings> settings_;
   std::shared_ptr<const PortBlocks> blocks_;
 };

@@ -66,7 +66,7 @@ TEST_F(NatTest, Rfc4787Req6OnlyPacketsFromInsideAreActivity) {
   send("a:5000", "y:1");
   EXPECT_FALSE(is_idle());
   send("b:1", end);
-  EXPECT_FALSE(is_idle()) << "a hairpin: both ends are inside";
+  EXPECT_TRUE(is_idle()) << "to its receiver, a hairpin comes from outside";
 }
 
 TEST_F(NatTest, Rfc4787Req8FiltersAsThePoolSays) {
@@ -143,9 +143,48 @@ TEST_F(NatTest, Rfc4787Req9HairpinsWithThePublicSource) {
   const Sent back = send("b:7000", hairpin.from);
   EXPECT_EQ(back.from, b);
   EXPECT_EQ(back.to, "a:5000");
+  const Sent to_itself = send("a:5000", hairpin.from);
+  EXPECT_EQ(to_itself.from, hairpin.from);
+  EXPECT_EQ(to_itself.to, "a:5000");
   use();
   EXPECT_EQ(inside_end("a:5000", public_end("b:7000", "z:80")), "no_mapping")
       << "filtering holds for hairpins, too";
+}
+
+TEST_F(NatTest, Rfc4787Req9TwoCustomersPunchHolesToEachOther) {
+  for (const std::string filtering : kDependences) {
+    const bool takes_all = filtering == kDependences[0];
+    for (const std::uint8_t protocol : {kUdp, kTcp}) {
+      SCOPED_TRACE(filtering);
+      use("filtering = \"" + filtering + "\"");
+      const std::string a = public_end("a:5000", "z:80", protocol);
+      const std::string b = public_end("b:7000", "z:80", protocol);
+      EXPECT_EQ(inside_end("a:5000", b, protocol), takes_all ? "b:7000" : "no_mapping");
+      for (unsigned n = 0; n < 2; ++n) {
+        const Sent to_a = send("b:7000", a, protocol);
+        EXPECT_EQ(to_a.from, b);
+        EXPECT_EQ(to_a.to, "a:5000");
+        const Sent to_b = send("a:5000", b, protocol);
+        EXPECT_EQ(to_b.from, a);
+        EXPECT_EQ(to_b.to, "b:7000");
+      }
+      EXPECT_EQ(count("sessions"), 4U) << "each customer has one with the other";
+      if (filtering == kDependences[1]) continue;  // c may have b's address
+      EXPECT_EQ(inside_end("c:1", a, protocol), takes_all ? "a:5000" : "no_mapping");
+    }
+  }
+}
+
+TEST_F(NatTest, APingToAPublicAddressIsOneFromOutside) {
+  use("filtering = \"endpoint-independent\"");
+  const char own = public_end("a:5", "z:5", kProtocolIcmp)[0];
+  for (const char address : std::string("pqrs")) {
+    const Sent ping = send("a:5", std::string{address} + ":5", kProtocolIcmp);
+    EXPECT_EQ(ping.verdict, address == own ? Verdict::tracked : Verdict::no_mapping);
+    if (address == own) {
+      EXPECT_EQ(ping.to, "a:5") << "its identifier outside is its own";
+    }
+  }
 }
 
 TEST_F(NatTest, Rfc5382Req1TcpBeginsWithASyn) {
@@ -257,9 +296,10 @@ TEST_F(NatTest, PacketsToPublicAddressesWithoutAMappingAreDropped) {
   use();
   EXPECT_EQ(inside_end("z:80", "p:5000"), "no_mapping");
   EXPECT_EQ(inside_end("z:80", "p:1"), "no_mapping");
-  EXPECT_EQ(inside_end("a:80", "p:5000"), "no_mapping");
   EXPECT_EQ(inside_end("z:80", "p:5000", kTcp), "no_mapping");
   EXPECT_EQ(count("held"), 0U);
+  EXPECT_EQ(inside_end("a:80", "p:5000"), "no_mapping");
+  EXPECT_EQ(count("sessions"), 1U) << "as if the packet had left";
 }
 
 TEST_F(NatTest, AFullTableTakesNoPort) {
@@ -284,7 +324,7 @@ TEST_F(NatTest, SessionsGoOnInAnotherProcess) {
     const auto old = std::move(line_);
     const auto old_deployment = std::move(deployment_);
     use("filtering = \"endpoint-independent\"\nmapping = \"" + mapping + "\"");
-    EXPECT_EQ(line_->take_over(*old), 4U);
+    EXPECT_EQ(line_->take_over(*old), 5U);
     EXPECT_EQ(public_end("a:5000", "z:80"), a);
     EXPECT_EQ(inside_end("z:80", b, kTcp), "b:5000");
     EXPECT_EQ(inside_end("y:1", a), "a:5000");
@@ -327,8 +367,8 @@ TEST_F(NatTest, SteersByTheCustomer) {
                  .destination_port = static_cast<std::uint16_t>(std::stoi(to.substr(2))),
                  .protocol = kProtocolUdp};
   };
-  const std::array keys{key("a:5000", "z:80"), key("z:80", a),    key("a:7", b),
-                        key("b:5000", a),      key("z:1", "y:1"), key("z:80", "p:1")};
+  const std::array keys{key("a:5000", "z:80"), key("z:80", a),    key("a:7", b), key(b, a),
+                        key("z:1", "y:1"),     key("z:80", "p:1")};
   const Steered steered = line_->function().steer(keys, {});
   const std::array of_gre{key("a:0", "z:0"), key("z:0", "p:0")};
   auto gre = of_gre;

@@ -55,7 +55,7 @@ inline EndpointV4 destination_of(const KeyV4& key) {
   return {key.destination, key.destination_port};
 }
 
-/// A public port that a session uses. Six bytes, as each session keeps two.
+/// A public port that a session uses. Six bytes, as each session keeps one.
 class PortRef {
  public:
   static constexpr std::uint16_t kNoPort = 0xffff;
@@ -196,6 +196,9 @@ class PortBlocks {
   /// customer until `release`. Errors: `no_mapping`, also if the pool's filtering forbids the
   /// packet; `customer_limit`.
   std::expected<Inside, Verdict> enter(const Arrived& arrived, bool takes);
+
+  /// True if a mapping has that public end.
+  bool is_mapped(const EndpointV4& outside, std::uint8_t protocol) const;
 
   /// Ends a session's use of a port.
   void release(const PortRef& ref, std::uint8_t protocol, const AddressV4& remote, Tick now);
