@@ -30,16 +30,26 @@ SERVER = "203.0.113.1"
 LINKS = ("192.0.2", "198.51.100")  # the networks between millrace and the router
 INDEPENDENT, DEPENDENT = "endpoint-independent", "address-and-port-dependent"
 SHARING = ("sharded", "lock-free-race")
+FIREWALL = ('chain = ["firewall", "nat"]', "".join(f"""[[zone]]
+name = "{port}"
+ports = ["{port}"]
+[[firewall.rule]]
+name = "from {port}"
+from = "{port}"
+to = "{other}"
+action = "accept"
+""" for port, other in (("access", "internet"), ("internet", "access"))))
 IP_RECVERR = 11  # of linux/in.h
 
 
-def configuration(n, mapping, sharing):
+def configuration(n, mapping, sharing, firewall=('function = "nat"', "")):
     access = (f'addresses = ["{NEAR}/24"]\ntunnel = "gre"\ncustomers = ["172.17.0.0/18"]\nmss = "auto"', 'addresses = ["10.9.0.1/24"]')[n]
     customers = ('customers = "any"', "")[n]
     route = ('[[route]]\nprefix = "172.17.0.0/18"\nvia = "172.16.0.2"', "")[n]
-    return f"""function = "nat"
-workers = 2
+    head, rules = firewall
+    return f"""workers = 2
 sharing = "{sharing}"
+{head}
 [table]
 capacity = 20000
 [[port]]
@@ -63,7 +73,7 @@ filtering = "{DEPENDENT}"
 source = ["10.9.0.0/16"]
 {customers}
 pool = "homes"
-"""
+{rules}"""
 
 
 class Nat:
@@ -146,11 +156,11 @@ class Holes(Asked):
             ip("link set lo up")
             ip(f"address add {SERVER}/32 dev lo")
 
-    def start_all(self, mappings, sharing):
+    def start_all(self, mappings, sharing, *more):
         self.homes = [home for nat in self.nats for home in nat.homes]
         self.running = []
         for n, nat in enumerate(self.nats):
-            self.start(nat, configuration(n, mappings[n], sharing[n]), control=f"control{n}")
+            self.start(nat, configuration(n, mappings[n], sharing[n], *more), control=f"control{n}")
             self.running.append((self.process, self.stats, self.control))
             self.process = None
             self.addCleanup(self.running[-1][0].wait)
@@ -163,12 +173,12 @@ class Holes(Asked):
         self.relay = Relay(self.router)
         self.start_all(mappings, SHARING)
 
-    def start_one(self, sharing, mapping=INDEPENDENT):
+    def start_one(self, sharing, mapping=INDEPENDENT, *firewall):
         """Starts one NAT, of both customers."""
         self.make_router()
         self.nats = [Nat(0, self.router, FAR)]
         self.relay = None
-        self.start_all((mapping,), (sharing,))
+        self.start_all((mapping,), (sharing,), *firewall)
 
     def stop_all(self):
         """Ends them, and returns their counts of dropped packets."""
@@ -268,6 +278,15 @@ class Holes(Asked):
                 self.assertEqual(self.error_of(one, its, 2), errno.ECONNREFUSED)
                 one.close()
                 self.stop_all()
+
+    def test_datagrams_between_customers_behind_a_firewall(self):
+        """Its zones are those of the ports, and no rule is for packets between customers, or to millrace."""
+        for sharing in SHARING:
+            self.start_one(sharing, INDEPENDENT, FIREWALL)
+            one, _, other = self.datagrams(0)
+            one.close()
+            other.close()
+            self.assertEqual(self.stop_all()[0].get("denied", 0), 0)
 
     def test_datagrams_between_customers_find_no_hole_where_ports_depend_on_remote_ends(self):
         self.start_one("sharded", DEPENDENT)
