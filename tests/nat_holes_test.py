@@ -220,13 +220,13 @@ class Holes(Asked):
         self.assertEqual([public[0].rpartition(".")[0] for _, public in ends], [LINKS[n] for n in range(len(self.nats))] * (3 - len(self.nats)))
         return ends
 
-    def says(self, one, to, other, public):
+    def says(self, one, to, other, public, data=b"hello"):
         """Checks that a datagram arrives, from that public end. One that a busy machine loses is sent again."""
         other.settimeout(2)
         for _ in range(5):
-            one.sendto(b"hello", to)
+            one.sendto(data, to)
             with contextlib.suppress(TimeoutError):
-                self.assertEqual(other.recvfrom(100), (b"hello", public))
+                self.assertEqual(other.recvfrom(10_000), (data, public))
                 return
         self.fail(f"nothing arrives at {to}")
 
@@ -236,9 +236,9 @@ class Holes(Asked):
         (one, public), (other, its) = ends[first], ends[1 - first]
         one.sendto(b"too early", its)
         self.wait_until(lambda: self.dropped(1 - first) == 1)
-        for _ in range(2):
-            self.says(other, public, one, its)
-            self.says(one, its, other, public)
+        for data in (b"hello", payload(9000)):  # the second one in fragments
+            self.says(other, public, one, its, data)
+            self.says(one, its, other, public, data)
         with self.rendezvous(socket.SOCK_DGRAM, 5354) as stranger:
             for n in range(2):
                 before = self.dropped(n)
