@@ -202,6 +202,7 @@ TEST_F(NatTest, Rfc4787Req9TwoCustomersPunchHolesToEachOther) {
         EXPECT_EQ(to_b.from, a);
         EXPECT_EQ(to_b.to, "b:7000");
       }
+      line_->prove_all();
       EXPECT_EQ(count("sessions"), 4U) << "each customer has one with the other";
       if (filtering == kDependences[1]) continue;  // c may have b's address
       EXPECT_EQ(inside_end("c:1", a, protocol), takes_all ? "a:5000" : "no_mapping");
