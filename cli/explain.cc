@@ -84,7 +84,9 @@ void add_explain(CLI::App& app, Run& run) {
       ->required()
       ->check(not_empty())
       ->type_name("FILE");
-  command->add_option("--customer", is->customer, "Customer from whose tunnel the packet comes")
+  command
+      ->add_option("--customer", is->customer,
+                   "Customer from whose tunnel or VLAN the packet comes")
       ->type_name("NAME");
   command->footer(
       "\nExample: millrace explain --config nat.toml tcp 192.0.2.1:443 198.51.100.1:2345");

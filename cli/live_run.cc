@@ -374,6 +374,10 @@ void LiveRun::describe() const {
   }
   for (unsigned n = 0; n < config_.live.ports.size(); ++n)
     note("port " + port_text(config_.live.ports[n], live_->devices(), n));
+  if (take_over_ != nullptr && take_over_->was_cut_off())
+    warn(
+        {"the running millrace ended while this one took over from it: this one goes on with the "
+         "connections that have come so far, the others begin anew"});
   if (take_over_ != nullptr) {
     note(fmt::format("took over {} connections; {} were left behind", take_over_->connections(),
                      take_over_->left_behind()));

@@ -106,6 +106,7 @@ Result<std::unique_ptr<TakeOver>> TakeOver::begin(const std::string& socket) {
   if (!*process) return nullptr;
   std::unique_ptr<TakeOver> take_over(new TakeOver(socket, **process));
   const auto answer = take_over->ask("/handover?version=" + std::to_string(kCarriedVersion));
+  if (!answer && take_over->is_ending()) return nullptr;
   if (!answer) return std::unexpected(answer.error());
   auto offer = offer_from(Json::parse(*answer, nullptr, false));
   if (!offer) return std::unexpected(offer.error());
@@ -127,6 +128,7 @@ TakeOver::~TakeOver() {
 /// connections. If `last`, the old process stops forwarding first.
 Result<void> TakeOver::take_all(bool last) {
   if (interrupted) return interruption();
+  if (was_cut_off_) return {};
   std::optional<Error> wrong;
   const auto told = ask(
       "/handover/connections?number=" + std::to_string(offer_.number) + (last ? "&last=true" : ""),
@@ -135,8 +137,23 @@ Result<void> TakeOver::take_all(bool last) {
         return !wrong;
       });
   if (wrong) return std::unexpected(*wrong);
-  if (!told) return std::unexpected(told.error());
-  return taking_over_->end();
+  if (told) return taking_over_->end();
+  if (!is_ending()) return std::unexpected(told.error());
+  was_cut_off_ = true;
+  taking_over_->end_early();
+  return {};
+}
+
+/// True if the last request got no answer because the old process ends. The kernel closes the
+/// sockets of a killed process one after the other, so this waits for up to a second.
+bool TakeOver::is_ending() const {
+  constexpr std::chrono::seconds kSoon{1};
+  constexpr std::chrono::milliseconds kPause{10};
+  const auto until = std::chrono::steady_clock::now() + kSoon;
+  while (!has_answered_ && !interrupted && std::chrono::steady_clock::now() < until) {
+    if (is_deserted(socket_) || is_gone(kPause)) return true;
+  }
+  return false;
 }
 
 /// Takes over all connections in the first round, and in each further round those that have changed
@@ -152,7 +169,7 @@ Result<void> TakeOver::start(Workers& workers, std::shared_ptr<Owners> owners) {
   for (unsigned times = 0; times < kMostTimes; ++times) {
     if (auto ok = take_all(false); !ok) return ok;
     const std::uint64_t told = taking_over_->told();
-    if (told < kFew || told >= before) break;
+    if (was_cut_off_ || told < kFew || told >= before) break;
     before = told;
   }
   return {};

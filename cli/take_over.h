@@ -21,7 +21,8 @@ namespace millrace::cli {
 class TakeOver {
  public:
   /// Asks the process that listens at `socket` to hand over. Returns null if no process listens
-  /// there. Errors: that process refuses, does not answer, or may not be asked by this user.
+  /// there, or it ends meanwhile. Errors: that process refuses, does not answer, or may not be
+  /// asked by this user.
   static Result<std::unique_ptr<TakeOver>> begin(const std::string& socket);
   /// Gives the take-over up if the old process has not ended: the old process then goes on at once.
   /// If it has ended, restores its interfaces' settings unless `inherit_settings` was called.
@@ -32,8 +33,9 @@ class TakeOver {
   const Offer& offer() const { return offer_; }
 
   /// Opens the old process's connections in `workers`, which must have been made with `offer()` and
-  /// must not run yet. The old process forwards meanwhile. Errors: the old process refuses, or its
-  /// records cannot be read.
+  /// must not run yet. The old process forwards meanwhile. If the old process ends, the connections
+  /// that have come so far are all (`was_cut_off`). Errors: the old process refuses, does not
+  /// answer, or its records cannot be read.
   Result<void> start(Workers& workers, std::shared_ptr<Owners> owners);
   /// Makes the old process stop forwarding, and takes over the connections that have changed since
   /// `start`. Errors: those of `start`.
@@ -54,6 +56,8 @@ class TakeOver {
   /// restores them at its end. To be called once the old process has ended.
   void inherit_settings(Live& live);
 
+  /// True if the old process had ended before it had sent all of its connections.
+  bool was_cut_off() const { return was_cut_off_; }
   std::uint64_t connections() const { return taking_over_->connections(); }
   std::uint64_t left_behind() const { return taking_over_->left_behind(); }
 
@@ -63,6 +67,7 @@ class TakeOver {
   using Receive = std::function<bool(std::span<const std::byte>)>;
   Result<std::string> ask(const std::string& path, const Receive& receive = {});
   Result<void> take_all(bool last);
+  bool is_ending() const;
 
   std::string socket_;
   int process_;  // pidfd of the old process, readable once that has ended; -1: it cannot be seen
@@ -70,7 +75,8 @@ class TakeOver {
   Workers* workers_ = nullptr;  // from `start` on
   std::unique_ptr<TakingOver> taking_over_;
   bool has_answered_ = false;  // true: the last request got an answer, or a refusal
-  bool has_ended_ = false;     // true: the old process has ended
+  bool was_cut_off_ = false;
+  bool has_ended_ = false;  // true: the old process has ended
 };
 
 }  // namespace millrace::cli

@@ -2,11 +2,14 @@
 (vlan_customers_test.py)."""
 
 import json
+import shutil
 import socket
 import struct
 import threading
 
+import ipfix
 from asked import Asked
+from namespaces import ip
 from network import ADDRESSES, payload
 
 A = ADDRESSES[4]
@@ -57,8 +60,8 @@ def datagram(source, destination, source_port=4000, port=5353, data=b"x", hops=6
 
 
 class Customers(Asked):
-    """`serve_homes` serves three homes, each a namespace in `homes`, with the customers' `names`; `another` is the name of a
-    customer without a home. `several` names the first two. `near` is millrace's address at the homes. `configuration` returns what `serve_homes` serves. With the
+    """`serve_homes` serves three homes, each a namespace in `homes`, with the customers' `names` and `numbers`; `another` is the
+    name of a customer without a home. `several` names the first two. `near` is millrace's address at the homes. `configuration` returns what `serve_homes` serves. With the
     options `narrow`, packets of the size that homes with the MTU `narrow_home` promise to take do not fit."""
 
     def at_home(self, n, kind=socket.SOCK_STREAM, port=0):
@@ -105,6 +108,19 @@ class Customers(Asked):
         self.addCleanup(accepted.close)
         accepted.settimeout(10)
         return client, accepted, source
+
+    def forward_to(self, n):
+        """Returns a forward to the web server of a home."""
+        return f'[[nat.forward]]\npublic = "10.0.0.200:8080/tcp"\ninside = "{INSIDE}:80"\ncustomer = "{self.names[n]}"\n'
+
+    def connect_to(self, home):
+        """Returns the ends of a connection from outside, by the forward, that the listening `home` accepts."""
+        client = self.socket_in(self.network_.servers, socket.AF_INET, socket.SOCK_STREAM)
+        client.connect(("10.0.0.200", 8080))
+        accepted, _ = home.accept()
+        self.addCleanup(accepted.close)
+        accepted.settimeout(10)
+        return client, accepted
 
     def test_customers_with_equal_addresses(self):
         """Three homes with one address, and the same ports: TCP, datagrams in fragments, pings, also through take-overs."""
@@ -259,25 +275,11 @@ class Customers(Asked):
     def test_forwards_and_the_log(self):
         """A forward leads to one of the homes with its inside address, and the log has the homes' names."""
         path = self.path("nat.jsonl")
-        self.serve_homes(extra=f"""[[nat.forward]]
-public = "10.0.0.200:8080/tcp"
-inside = "{INSIDE}:80"
-customer = "{self.names[2]}"
-[nat.log]
-file = "{path}"
-""")
+        self.serve_homes(extra=self.forward_to(2) + f'[nat.log]\nfile = "{path}"\n')
         homes = [self.at_home(n, port=80) for n in range(3)]
         for home in homes:
             home.listen(1)
-        with self.network_.servers:
-            client = socket.socket()
-        self.addCleanup(client.close)
-        client.settimeout(10)
-        client.connect(("10.0.0.200", 8080))
-        accepted, _ = homes[2].accept()
-        self.addCleanup(accepted.close)
-        accepted.settimeout(10)
-        self.transfer(client, accepted, 100_000)
+        self.transfer(*self.connect_to(homes[2]), 100_000)
         listening = self.server()
         sources = [self.connect(n, listening)[2] for n in range(3)]
         names = set(self.names)
@@ -296,6 +298,30 @@ file = "{path}"
             self.assertIn(port, range(is_["first_port"], is_["last_port"] + 1))
         self.assertEqual(self.ask("GET /nat/customer", customer=self.names[2])["forwards"],
                          [{"public": "10.0.0.200:8080/tcp", "inside": f"{INSIDE}:80"}])
+
+    def test_rfc8158_a_collector_learns_the_names_of_customers(self):
+        if shutil.which("tshark") is None:
+            self.skipTest("no tshark here")
+        self.serve_homes(extra='[nat.log]\nipfix = "127.0.0.1:4739"\n')
+        with self.network_.middle:
+            ip("link set lo up")
+        collector = self.socket_in(self.network_.middle, socket.AF_INET, socket.SOCK_DGRAM)
+        collector.bind(("127.0.0.1", 4739))
+        listening = self.server()
+        sources = [self.connect(n, listening)[2] for n in range(3)]
+        messages = []
+
+        def all_are_there():
+            messages.extend(ipfix.messages_at(collector))
+            return all(name.encode() in b"".join(messages) for name in self.names)
+
+        self.wait_until(all_are_there)
+        events = ipfix.nat_events(messages, self.path("ipfix.pcap"))
+        self.assertEqual({event["customer"] for event in events}, set(self.names))
+        for name, (address, port), number in zip(self.names, sources, self.numbers):
+            event = next(event for event in events if event["customer"] == name)
+            self.assertEqual((event["event"], event["number"], event["address"]), ("allocated", number, address))
+            self.assertIn(port, range(event["first_port"], event["last_port"] + 1))
 
     def test_behind_a_firewall(self):
         """In a chain the firewall sees homes by their port, also where sessions come from outside."""
@@ -346,22 +372,14 @@ action = "accept"
 name = "to the lan"
 to = "lan"
 action = "accept"
-[[nat.forward]]
-public = "10.0.0.200:8080/tcp"
-inside = "{INSIDE}:80"
-customer = "{self.names[1]}"
-""")
+{self.forward_to(1)}""")
             listening = self.server()
             for n in range(3):
                 client, accepted, _ = self.connect(n, listening, port=4000)
                 self.transfer(client, accepted, 100_000)
             home = self.at_home(1, port=80)
             home.listen(1)
-            with self.network_.servers:
-                client = socket.socket()
-            self.addCleanup(client.close)
-            client.settimeout(10)
-            client.connect(("10.0.0.200", 8080))
+            self.connect_to(home)
             rules = {rule["rule"]: rule["connections"] for rule in self.ask("GET /firewall/rules")}
             self.assertEqual((rules["out"], rules["in"], rules["lan"], rules["to the lan"]), (3, 1, 0, 0))
             self.assertEqual([self.ping_from(n, self.near) for n in (0, 2)], [3, 3])

@@ -13,7 +13,7 @@ import time
 
 from asked import Asked
 from live import main
-from network import ADDRESSES, FAMILIES, SERVER_PORT, payload
+from network import ADDRESSES, FAMILIES, SERVER_PORT, payload, ports
 from router_frames import datagram, summed
 
 OTHER = SERVER_PORT + 1  # a port at which nothing listens, and connections are rejected
@@ -21,22 +21,12 @@ KERNEL = 7000  # a port of the machine's own
 
 
 def configuration(rules, kernel=False, default="drop", extra=""):
-    def of_all(key):
-        return ", ".join(f'"{a[key]}/{a["bits"]}"' for a in ADDRESSES.values())
-
+    own_kernel = 'kernel = "mr0"\n' if kernel else ""
     return f"""chain = ["firewall"]
 workers = 2
 [table]
 capacity = 20000
-[[port]]
-name = "outside"
-device = "af_packet:outside"
-addresses = [{of_all("outside")}]
-{'kernel = "mr0"' if kernel else ""}
-[[port]]
-name = "inside"
-device = "af_packet:inside"
-addresses = [{of_all("inside")}]
+{ports(outside_keys=own_kernel)}
 [[zone]]
 name = "outside"
 ports = ["outside"]

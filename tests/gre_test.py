@@ -20,6 +20,7 @@ STRANGER = "172.19.0.1"
 
 class Gre(customers.Customers):
     names = [*FAR[:2], "c17"]
+    numbers = [2, 3, 16_385]
     several = "172.17.0.0/18"
     another = "172.17.0.9"
     near = A["outside"]

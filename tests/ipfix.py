@@ -1,5 +1,6 @@
 """Reads messages by IPFIX (RFC 7011) with tshark."""
 
+import datetime
 import json
 import os
 import subprocess
@@ -44,3 +45,18 @@ def flows_in(messages, path, member):
 
     look(json.loads(done.stdout))
     return found
+
+
+def nat_events(messages, path):
+    """Returns the records of NAT's log as its file has them, a dictionary each, with two members more: `source`, the customer's address
+    or the far end of his tunnel, and his `number`."""
+    events = []
+    for flow in flows_in(messages, path, "cflow.nat_event"):
+        at = {name.removeprefix("cflow."): value for name, value in flow.items()}
+        moment = datetime.datetime.strptime(at["abs_timestamp" if "abs_timestamp" in at else "observation_time_milliseconds"][:26],
+                                            "%b %d, %Y %H:%M:%S.%f")
+        events.append({"time": moment.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z", "event": {16: "allocated", 17: "released"}[int(at["nat_event"])],
+                       "customer": at["user_name"], "source": at["srcaddr"], "number": int(at["ingress_vrfid"], 0),
+                       "address": at["post_natsource_ipv4_address"], "first_port": int(at["port_range_start"]),
+                       "last_port": int(at["port_range_end"]), "pool": at["nat_pool_name"]})
+    return events

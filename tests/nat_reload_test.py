@@ -13,7 +13,7 @@ import threading
 from asked import Asked
 from live import main, patience_with
 from namespaces import ip
-from network import ADDRESSES
+from network import ADDRESSES, ports
 
 A = ADDRESSES[4]
 SERVER = A["servers"][0]
@@ -65,22 +65,12 @@ class Transfer(threading.Thread):
 
 class Reload(Asked):
     def configuration(self, sharing, pools, rules, log=True):
-        def of_all(key):
-            return ", ".join(f'"{a[key]}/{a["bits"]}"' for a in ADDRESSES.values())
-
         text = f"""function = "nat"
 workers = 2
 sharing = "{sharing}"
 [table]
 capacity = 20000
-[[port]]
-name = "outside"
-device = "af_packet:outside"
-addresses = [{of_all("outside")}]
-[[port]]
-name = "inside"
-device = "af_packet:inside"
-addresses = [{of_all("inside")}]
+{ports()}
 """
         for name, (addresses, keys) in pools.items():
             text += f'[[nat.pool]]\nname = "{name}"\naddresses = {json.dumps(addresses)}\nblock_size = 64\n{keys}\n'

@@ -20,7 +20,7 @@ import unittest
 from asked import Asked
 from live import main
 from namespaces import ip
-from network import ADDRESSES, FAMILIES, SERVER_PORT, payload
+from network import ADDRESSES, FAMILIES, SERVER_PORT, payload, ports
 
 A = ADDRESSES[4]
 POOL = "10.0.0.192/28"
@@ -29,22 +29,12 @@ STUN_PORT = 3478
 
 
 def configuration(sharing="sharded", workers=2, pool="", extra="", chain=("nat",)):
-    def of_all(key):
-        return ", ".join(f'"{a[key]}/{a["bits"]}"' for a in ADDRESSES.values())
-
     return f"""chain = {list(chain)}
 workers = {workers}
 sharing = "{sharing}"
 [table]
 capacity = 20000
-[[port]]
-name = "outside"
-device = "af_packet:outside"
-addresses = [{of_all("outside")}]
-[[port]]
-name = "inside"
-device = "af_packet:inside"
-addresses = [{of_all("inside")}]
+{ports()}
 [[nat.pool]]
 name = "homes"
 addresses = ["{POOL}"]

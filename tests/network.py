@@ -28,22 +28,20 @@ FAMILIES = {4: socket.AF_INET, 6: socket.AF_INET6}
 PORT, SERVER_PORT = 80, 8080
 
 
-def configuration(outside, inside, extra=""):
-    def of_all(key):
-        return ", ".join(f'"{a[key]}/{a["bits"]}"' for a in ADDRESSES.values())
+def ports(outside="af_packet:outside", inside="af_packet:inside", outside_keys=""):
+    """Returns the ports of millrace in a `Network`, with addresses of both families. `outside_keys`: further keys of the first, a line each."""
+    text = ""
+    for name, device, keys in (("outside", outside, outside_keys), ("inside", inside, "")):
+        addresses = ", ".join(f'"{a[name]}/{a["bits"]}"' for a in ADDRESSES.values())
+        text += f'[[port]]\nname = "{name}"\ndevice = "{device}"\naddresses = [{addresses}]\n{keys}'
+    return text
 
+
+def configuration(outside, inside, extra=""):
     text = f"""workers = 2
 [table]
 capacity = 20000
-[[port]]
-name = "outside"
-device = "{outside}"
-addresses = [{of_all("outside")}]
-[[port]]
-name = "inside"
-device = "{inside}"
-addresses = [{of_all("inside")}]
-"""
+{ports(outside, inside)}"""
     for a in ADDRESSES.values():
         for protocol in ("tcp", "udp"):
             backends = ", ".join(f'{{ address = "{s}", port = {SERVER_PORT} }}' for s in a["servers"])

@@ -5,12 +5,14 @@
 """
 
 import os
+import re
 import resource
 import select
 import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
 import unittest
 
@@ -254,6 +256,36 @@ class Restart(Asked):
                 return
             self.clients(1)[0].get(1)
         self.assertEqual(end(), [])
+
+    def test_who_is_left_alone_goes_on(self):
+        """The running process is killed at various moments of a take-over: the new one starts, with some, all or none of its connections."""
+        moments = set()
+        for delay in (0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8):
+            self.serve_with()
+            clients = self.clients(20)
+            for client in clients:
+                client.get(1)
+            old = self.process
+            killing = threading.Thread(target=self.kill_later, args=(old, delay))
+            killing.start()
+            try:
+                said = "".join(self.start(self.network_, GOOD, "--take-over"))
+            finally:
+                killing.join()
+            self.assertEqual(set(self.servers_of(20)), {FIRST, SECOND})
+            words = [word for word in ("nothing to take over", "ended while this one took over", "took over 20 connections") if word in said]
+            self.assertTrue(words, said)
+            moments.add(words[0])
+            self.assertEqual(self.stop()["connections"]["taken_over"], int(re.search(r"took over (\d+)|$", said)[1] or 0))
+        self.assertIn("ended while this one took over", moments)
+
+    def kill_later(self, process, delay):
+        """Kills the process some seconds after another one has begun to take over from it."""
+        while not self.is_served(self.control + ".new"):
+            time.sleep(0.001)
+        time.sleep(delay)
+        process.kill()
+        process.communicate()
 
     def ended_too_late(self, delay):
         """Ends the test if the process had taken over before it was killed: no process forwards now, so nothing can be checked."""

@@ -66,6 +66,7 @@ class Trunk:
 
 class VlanCustomers(customers.Customers):
     names = ["access.100", "access.149", "c17"]
+    numbers = [1, 50, 51]
     several = "access.100-149"
     another = "access.101"
     near = NEAR

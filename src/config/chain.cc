@@ -104,6 +104,20 @@ void ChainReader::refuse(const FunctionKind& kind, const Context& context, const
                       ", which is not chosen: name that in function or chain, or leave this out");
 }
 
+void ChainReader::check_customers(Problems& problems, std::uint32_t line,
+                                  std::string_view port) const {
+  std::vector<std::string> right;
+  for (const FunctionKind* const kind : known_) {
+    if (!kind->serves_customers) continue;
+    if (reader_of(*kind) != nullptr) return;
+    right.emplace_back(kind->name);
+  }
+  problems.add(line, "port.customers",
+               "no function serves the customers of " + in_quotes(port) + ": name " +
+                   joined(right, " or ") +
+                   " in function or chain, or leave customers (and tunnel) out");
+}
+
 std::vector<std::shared_ptr<const FunctionSettings>> ChainReader::finish(
     Problems& problems, const Surroundings& around) {
   std::vector<std::shared_ptr<const FunctionSettings>> all;

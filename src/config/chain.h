@@ -42,6 +42,10 @@ class ChainReader {
     }
   }
 
+  /// Notes a problem if no chosen function serves the customers of that port, whose key `customers`
+  /// is in that line.
+  void check_customers(Problems& problems, std::uint32_t line, std::string_view port) const;
+
   /// Returns the settings of each chosen function, in the order of the choice. To be called once
   /// all keys have been read.
   std::vector<std::shared_ptr<const FunctionSettings>> finish(Problems& problems,

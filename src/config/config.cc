@@ -258,6 +258,10 @@ Result<Config> parse_config(std::string_view text, std::string_view name,
   config::ChainReader chain(problems, *parsed, schemes.functions);
   config::read_keys({problems, ""}, *parsed, root_keys(schemes, chain), raw);
   config::read_live(problems, raw.ports, raw.routes, raw.config.live);
+  for (const config::RawPort& port : raw.ports) {
+    if (port.tunnels.customers_line != 0)
+      chain.check_customers(problems, port.tunnels.customers_line, port.name.value);
+  }
   if (raw.config.uses_few_workers) raw.config.spread.level = true;
   raw.config.function = chained(chain.finish(problems, surroundings(raw.config)));
   if (raw.config.function != nullptr) {

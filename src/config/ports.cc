@@ -29,8 +29,7 @@ std::optional<Mac> parse_mac(const std::string& text) {
 /// True for characters that the kernel refuses in an interface's name, for other control
 /// characters, and for `%`: the kernel replaces "%d" by a number.
 bool is_no_part_of_names(char c) {
-  const auto byte = static_cast<unsigned char>(c);
-  return byte <= ' ' || byte == 0x7f || c == '/' || c == ':' || c == '%';
+  return is_control(c) || c == ' ' || c == '/' || c == ':' || c == '%';
 }
 
 void read_vlan(const Context& context, const toml::node& node, RawPort& out) {
@@ -383,6 +382,7 @@ void read_mss(const Context& context, const toml::node& node, RawPort& out) {
 
 void read_tunnel(const Context& context, const toml::node& node, RawPort& out) {
   text (&RawTunnels::kind)(context, node, out.tunnels);
+  out.tunnels.is_wrong |= !out.tunnels.kind.given;
 }
 
 Keys<RawPort> port_keys() {
@@ -390,7 +390,7 @@ Keys<RawPort> port_keys() {
   using N = RawNeighbour;
   using R = ReversePath;
   return {
-      {"name", text(&P::name), true},
+      {"name", name_text(&P::name), true},
       {"device", text(&P::device), true},
       {"addresses", read_addresses},
       {"neighbours", tables(&P::neighbours,

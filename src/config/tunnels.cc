@@ -25,16 +25,20 @@ class Maker {
   void add(unsigned link, const RawTunnels& raw) {
     if (raw.are_vlans()) return add_vlans(link, raw);
     if (!check(link, raw)) return;
-    for (const RawCustomer& one : raw.customers) add(link, one);
+    for (const RawCustomer& one : raw.customers) {
+      if (!one.is_wrong) add(link, one);
+    }
   }
+  /// Returns the list; an empty one if it would be too long.
   std::shared_ptr<const Customers> make() {
+    if (count_ > Customers::kMost) groups_.clear();
     return std::make_shared<const Customers>(std::move(groups_));
   }
 
  private:
   bool check(unsigned link, const RawTunnels& raw) {
     if (!raw.kind.given) {
-      if (raw.customers_line != 0)
+      if (raw.customers_line != 0 && !raw.is_wrong)
         problems_.add(
             raw.customers_line, kKey,
             "need a tunnel: give tunnel = \"gre\", too, or VLANs as { vlan = \"100-3999\" }");
@@ -62,24 +66,27 @@ class Maker {
       problems_.add(raw.customers_line, kKey,
                     "have nobody to send to: give the port an IPv4 address, which millrace has in "
                     "each of their VLANs");
-    for (const RawCustomer& one : raw.customers) add_vlans(link, one);
+    for (const RawCustomer& one : raw.customers) {
+      if (!one.is_wrong) add_vlans(link, one);
+    }
   }
 
   void add_vlans(unsigned link, const RawCustomer& raw) {
     const auto problem = [&](const std::string& what) { problems_.add(raw.line, kKey, what); };
     if (!raw.has_vlans)
       return problem("have VLANs on this port, but one has not: give vlan, or another port");
-    if (raw.vlans.is_empty()) return;
-    const std::string text = "the VLANs " + to_string(raw.vlans);
+    const bool is_one = raw.vlans.first == raw.vlans.last;
+    const std::string text = (is_one ? "the VLAN " : "the VLANs ") + to_string(raw.vlans);
     if (raw.address.given || raw.key)
-      return problem(text + " are no tunnel: leave out " + (raw.key ? "key" : "address"));
-    if (raw.name.given && raw.vlans.first != raw.vlans.last)
+      return problem(text + (is_one ? " is" : " are") + " no tunnel: leave out " +
+                     (raw.key ? "key" : "address"));
+    if (raw.name.given && !is_one)
       return problem(text + " are more than one: a name needs a customer of its own, so give one");
     if (raw.name.given && !check_name(raw)) return;
     for (const CustomerGroup& other : groups_) {
       if (other.link == link && raw.vlans.first <= other.vlans.last &&
           other.vlans.first <= raw.vlans.last)
-        return problem(text + " overlap " + to_string(other.vlans) +
+        return problem(text + (is_one ? " overlaps " : " overlap ") + to_string(other.vlans) +
                        ": each VLAN is one customer's, so give it once");
     }
     keep({.link = link,
@@ -91,13 +98,14 @@ class Maker {
          raw.line);
   }
 
-  /// Adds a group that is right.
+  /// Adds a group that is right, but for the number of customers.
   void keep(CustomerGroup group, std::uint32_t line) {
+    const bool was_right = count_ <= Customers::kMost;
     count_ += group.size();
-    if (count_ > Customers::kMost)
-      return problems_.add(line, kKey,
-                           "are more than " + std::to_string(Customers::kMost) +
-                               ", with those of all ports: give fewer");
+    if (was_right && count_ > Customers::kMost)
+      problems_.add(line, kKey,
+                    "are more than " + std::to_string(Customers::kMost) +
+                        ", with those of all ports: give fewer");
     groups_.push_back(std::move(group));
   }
 
@@ -212,7 +220,7 @@ void read_vlans(const Context& context, const toml::node& node, RawCustomer& out
 void read_customers(const Context& context, const toml::node& node, RawTunnels& out) {
   const Keys<RawCustomer> keys{
       {"address", text(&RawCustomer::address)},
-      {"name", text(&RawCustomer::name)},
+      {"name", name_text(&RawCustomer::name)},
       {"key", integer(&RawCustomer::key, 0, 0xffffffff, "as the customer's packets have it")},
       {"vlan", read_vlans},
   };
@@ -222,10 +230,12 @@ void read_customers(const Context& context, const toml::node& node, RawTunnels& 
     context.problem(node,
                     (list == nullptr ? kind_of(node) : std::string("is empty")) +
                         ": give a list like [\"172.17.0.0/18\"], or [{ vlan = \"100-3999\" }]");
+    out.is_wrong = true;
     return;
   }
   for (const toml::node& one : *list) {
     RawCustomer customer;
+    const std::size_t before = context.problems.count();
     customer.line = one.source().begin.line;
     if (const auto* const address = one.as_string()) {
       customer.address = {address->get(), customer.line, true};
@@ -235,8 +245,9 @@ void read_customers(const Context& context, const toml::node& node, RawTunnels& 
       context.problem(one, kind_of(one) +
                                ": give \"172.17.0.0/18\", { name = \"c17\", address = "
                                "\"172.17.64.9\", key = 7 }, or { vlan = \"100-3999\" }");
-      continue;
     }
+    customer.is_wrong = context.problems.count() != before;
+    out.is_wrong |= customer.is_wrong;
     out.customers.push_back(std::move(customer));
   }
 }

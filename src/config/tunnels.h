@@ -22,13 +22,15 @@ struct RawCustomer {
   Text name;
   std::optional<std::uint32_t> key;
   bool has_vlans = false;  ///< the key `vlan` is there
-  VlanRange vlans;         ///< none if the value was wrong, a problem of its own
+  VlanRange vlans;
+  bool is_wrong = false;  ///< a problem was noted already: nothing more is to be said about it
 };
 
 struct RawTunnels {
   Text kind;                         ///< `tunnel`
   std::uint32_t customers_line = 0;  ///< 0: the port has no key `customers`
   std::vector<RawCustomer> customers;
+  bool is_wrong = false;  ///< a key, or one of the customers, has a problem that was noted already
 
   /// True if the customers are in VLANs.
   bool are_vlans() const {

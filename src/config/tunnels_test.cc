@@ -10,8 +10,8 @@
 namespace millrace {
 namespace {
 
-Result<Config> read_all(const std::string& text) {
-  return parse_config(text, "f.toml", {{"race"}, {"sharded"}, {"wheel"}});
+Result<Config> read_all(const std::string& text, const std::string& top = "function = \"nat\"\n") {
+  return parse_config(top + text, "f.toml", {{"race"}, {"sharded"}, {"wheel"}});
 }
 
 std::string port_with(const std::string& keys) {
@@ -141,12 +141,13 @@ INSTANTIATE_TEST_SUITE_P(
         WrongTunnel{VLANS("{ vlan = \"1-\" }"), "\"1-\" is no VLAN"},
         WrongTunnel{VLANS("{ vlan = true }"), "port.customers.vlan: is a boolean: give one of"},
         WrongTunnel{VLANS("{ vlan = \"8-9\" }, { vlan = 9 }"),
-                    "the VLANs 9 overlap 8-9: each VLAN is"},
+                    "the VLAN 9 overlaps 8-9: each VLAN is"},
         WrongTunnel{VLANS("{ vlan = 9 }, \"172.17.0.0/18\""),
                     "have VLANs on this port, but one has not"},
-        WrongTunnel{VLANS("{ vlan = 9, key = 7 }"), "the VLANs 9 are no tunnel: leave out key"},
+        WrongTunnel{VLANS("{ vlan = 9, key = 7 }"), "the VLAN 9 is no tunnel: leave out key"},
         WrongTunnel{VLANS("{ vlan = 9, address = \"172.17.0.9\" }"),
-                    "are no tunnel: leave out address"},
+                    "the VLAN 9 is no tunnel: leave out address"},
+        WrongTunnel{VLANS("{ vlan = \"8-9\", key = 7 }"), "the VLANs 8-9 are no tunnel: leave"},
         WrongTunnel{VLANS("{ vlan = \"8-9\", name = \"c\" }"),
                     "the VLANs 8-9 are more than one: a name"},
         WrongTunnel{VLANS("{ vlan = 9, name = \"access.8\" }"),
@@ -165,10 +166,10 @@ INSTANTIATE_TEST_SUITE_P(
                                           "\"02:00:00:00:00:01\" }]",
                     "port.neighbours: is not for a port with customers in VLANs"},
         WrongTunnel{VLANS("{ vlan = \"7-9\" }") OTHER("vlan = 8"),
-                    "port.vlan: 8 is the VLAN of another port of \"eth0\", on line 5: give each"},
+                    "port.vlan: 8 is the VLAN of another port of \"eth0\", on line 6: give each"},
         WrongTunnel{
             "vlan = 8\n" ADDRESS OTHER(VLANS("{ vlan = \"7-9\" }")),
-            "port.customers: 8 is the VLAN of another port of \"eth0\", on line 4: give each"},
+            "port.customers: 8 is the VLAN of another port of \"eth0\", on line 5: give each"},
         WrongTunnel{
             VLANS("{ vlan = 7 }") OTHER(VLANS("{ vlan = 8 }")),
             "port.customers: are in VLANs of \"eth0\", which has a port with such customers"},
@@ -180,7 +181,7 @@ INSTANTIATE_TEST_SUITE_P(
 const std::string kTunnels =
     port_with(CUSTOMERS("[\"172.17.0.0/24\", { name = \"c17\", address = \"172.18.0.9\" }]"));
 const std::string kPools =
-    "function = \"nat\"\n[[nat.pool]]\nname = \"a\"\naddresses = [\"198.51.100.1\"]\n"
+    "[[nat.pool]]\nname = \"a\"\naddresses = [\"198.51.100.1\"]\n"
     "[[nat.pool]]\nname = \"b\"\naddresses = [\"198.51.100.2\"]\n";
 
 std::string rule(const std::string& keys) {
@@ -204,6 +205,64 @@ TEST(TunnelConfig, RulesOfNatAreForCustomers) {
   EXPECT_FALSE(nat.customer_named("10.1.2.3")) << "no rule is for packets without a tunnel";
 }
 
+/// Keys of a port, and its only problem.
+class OneMistake : public testing::TestWithParam<WrongTunnel> {};
+
+TEST_P(OneMistake, IsToldInOneLine) {
+  const auto config =
+      read_all(port_with(GetParam().keys) + kPools + rule("pool = \"a\"\ncustomers = \"any\"") +
+               rule("pool = \"b\"\ncustomers = [\"c17\", \"172.17.0.5\"]") +
+               "[[nat.forward]]\npublic = \"198.51.100.1:80/tcp\"\n"
+               "customer = \"c17\"\ninside = \"10.0.0.5\"\n");
+  ASSERT_FALSE(config);
+  EXPECT_EQ(config.error().message.find(GetParam().problem), std::string("f.toml:N: ").size());
+  EXPECT_EQ(config.error().message.find('\n'), std::string::npos) << config.error().message;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    TunnelConfig, OneMistake,
+    testing::Values(
+        WrongTunnel{"tunnel = 7\ncustomers = [\"172.17.0.0/18\"]", "port.tunnel: is an integer"},
+        WrongTunnel{"tunnel = \"ipip\"\ncustomers = [\"172.17.0.0/18\"]",
+                    "port.tunnel: \"ipip\" is"},
+        WrongTunnel{"customers = [\"172.17.0.0/18\"]", "port.customers: need a tunnel"},
+        WrongTunnel{"customers = []", "port.customers: is empty"},
+        WrongTunnel{"customers = [7]", "port.customers: is an integer"},
+        WrongTunnel{"customers = [{ vlan = true }]", "port.customers.vlan: is a boolean"},
+        WrongTunnel{"customers = [{ vlna = 9 }]", "port.customers.vlna: unknown key"},
+        WrongTunnel{CUSTOMERS("[{ adress = \"172.17.0.9\" }]"), "port.customers.adress: unknown"},
+        WrongTunnel{CUSTOMERS("[{ address = 7 }]"), "port.customers.address: is an integer"},
+        WrongTunnel{CUSTOMERS("[\"16.0.0.0/9\", \"17.0.0.0/9\", \"18.0.0.0/9\", \"19.0.0.0/32\"]"),
+                    "port.customers: are more than 16777215"},
+        WrongTunnel{CUSTOMERS("[{ name = \"c17\\n\", address = \"172.17.0.9\" }]"),
+                    "port.customers.name: \"c17 \" has control characters: give"}));
+
+TEST(TunnelConfig, CustomersThatAreThereTwiceAreNotTooMany) {
+  const auto config =
+      read_all(port_with(CUSTOMERS("[\"16.0.0.0/9\", \"17.0.0.0/9\", \"17.0.0.0/9\"]")));
+  ASSERT_FALSE(config);
+  EXPECT_TRUE(config.error().message.contains(
+      "f.toml:7: port.customers: \"17.0.0.0/9\" overlaps \"17.0.0.0/9\": each tunnel"))
+      << config.error().message;
+}
+
+TEST(TunnelConfig, CustomersNeedAFunctionThatServesThem) {
+  const std::string wrong =
+      ": port.customers: no function serves the customers of \"access\": name \"nat\" in function "
+      "or "
+      "chain, or leave customers (and tunnel) out";
+  const std::string tunnels = port_with(CUSTOMERS("[\"172.17.0.0/18\"]"));
+  const std::string vlans = port_with("customers = [{ vlan = 9 }]");
+  for (const std::string chain : {"function = \"forward\"\n", "chain = [\"firewall\"]\n", "\n"}) {
+    EXPECT_EQ(read_all(tunnels, chain).error().message, "f.toml:7" + wrong) << chain;
+    EXPECT_EQ(read_all(vlans, chain).error().message, "f.toml:6" + wrong) << chain;
+  }
+  for (const std::string chain : {"function = \"nat\"\n", "chain = [\"firewall\", \"nat\"]\n"}) {
+    EXPECT_TRUE(read_all(tunnels, chain)) << chain;
+    EXPECT_TRUE(read_all(vlans, chain)) << chain;
+  }
+}
+
 TEST(TunnelConfig, DoubtsRoutesThatLeadElsewhere) {
   const std::string rest = rule("pool = \"a\"\ncustomers = \"any\"");
   const auto doubts_with = [&](const std::string& more) {
@@ -218,6 +277,8 @@ TEST(TunnelConfig, DoubtsRoutesThatLeadElsewhere) {
   const std::string right = "[[route]]\nprefix = \"172.16.0.0/14\"\nvia = \"172.16.0.2\"\n";
   EXPECT_TRUE(doubts_with("").contains("172.17.0.0/24 have no route")) << doubts_with("");
   EXPECT_TRUE(doubts_with(other).contains("have their route by the port internet"));
+  EXPECT_TRUE(doubts_with(other).contains("give a [[route]] with port = \"access\""))
+      << doubts_with(other);
   EXPECT_FALSE(doubts_with(other + right).contains("far ends")) << doubts_with(other + right);
 }
 
@@ -244,7 +305,7 @@ INSTANTIATE_TEST_SUITE_P(
         WrongRule{"customers = \"c18\"", "nat.rule.customers: no customer is called \"c18\""},
         WrongRule{"customers = \"any\"\nexempt = [\"192.0.2.0/24\"]",
                   "nat.rule.exempt: replies would not find these customers"},
-        WrongRule{"customers = \"any\"\ncustomer_prefix = 29",
+        WrongRule{"customers = \"any\"\ncustomer_prefix = 32",
                   "nat.rule.customer_prefix: is for customers without tunnels"},
         WrongRule{"customers = \"any\"\n[[nat.rule]]\npool = \"a\"\nsource = \"10.0.0.0/8\"\n"
                   "customers = \"any\"",

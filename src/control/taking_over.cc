@@ -206,10 +206,14 @@ Result<void> TakingOver::end() {
   if (!is_whole_)
     return std::unexpected(
         Error{"the running millrace sent only a part of its connections: try again"});
+  end_early();
+  return {};
+}
+
+void TakingOver::end_early() {
   is_whole_ = false;
   place_pending<KeyV4>();
   place_pending<KeyV6>();
-  return {};
 }
 
 }  // namespace millrace

@@ -31,6 +31,8 @@ class TakingOver {
   /// Ends a stream, and opens connections that could not be opened before, if that is possible now.
   /// Errors: failed (the stream was cut off).
   Result<void> end();
+  /// Ends the last stream, whether or not it has arrived whole: no other one follows.
+  void end_early();
 
   /// Returns the number of records received since the last call.
   std::uint64_t told() { return std::exchange(told_, 0); }

@@ -187,19 +187,26 @@ class ChainDeployment final : public FunctionDeployment {
     return *all_[worker];
   }
 
-  /// Updates the functions in order. If one returns an error, the functions before it get their old
-  /// settings back. If any function asks for a review, all connections are reviewed: a connection
-  /// in which a function had no part may concern that function now.
+  /// Updates the functions. If one returns an error, those that were updated before it get their
+  /// old settings back. If any function asks for a review, all connections are reviewed: a
+  /// connection in which a function had no part may concern that function now.
   Result<Review> update(std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run,
                         const OnEachWorker& on_each) override {
     Review review = Review::none;
     const auto chain = std::static_pointer_cast<const ChainSettings>(std::move(settings));
-    for (std::size_t n = 0; n < functions_.size(); ++n) {
-      const auto one = functions_[n]->update(chain->functions()[n], run, on_each);
+    std::vector<std::size_t> order;
+    for (const bool can_undo : {true, false}) {
+      for (std::size_t n = 0; n < functions_.size(); ++n)
+        if (functions_[n]->can_undo_update() == can_undo) order.push_back(n);
+    }
+    for (auto at = order.begin(); at != order.end(); ++at) {
+      const auto one = functions_[*at]->update(chain->functions()[*at], run, on_each);
       if (one && *one != Review::none) review = Review::all;
       if (one) continue;
-      while (n-- > 0)
-        static_cast<void>(functions_[n]->update(settings_->functions()[n], run, on_each));
+      while (at != order.begin()) {
+        --at;
+        static_cast<void>(functions_[*at]->update(settings_->functions()[*at], run, on_each));
+      }
       return one;
     }
     settings_ = chain;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <utility>
@@ -107,6 +108,62 @@ TEST_P(ChainedTest, AReloadAsksForConnectionsWhereOneMayChange) {
   EXPECT_EQ(reload({one, other}), Review::all)
       << "the added service may take connections that went to no service";
   EXPECT_EQ(reload({other}), Review::none) << "the removed service had no connections";
+}
+
+/// Settings of a function that notes its updates, and may refuse them.
+struct Noting final : FunctionSettings {
+  Noting(std::string& in, char as, bool can_undo, bool does_refuse)
+      : notes(&in), name(as), undoes(can_undo), refuses(does_refuse) {}
+  const FunctionKind& kind() const override;
+
+  std::string* notes;
+  char name;
+  bool undoes, refuses;
+};
+
+class NotingDeployment final : public FunctionDeployment {
+ public:
+  explicit NotingDeployment(std::shared_ptr<const Noting> is) : is_(std::move(is)) {}
+  static Result<std::unique_ptr<FunctionDeployment>> deploy(
+      std::shared_ptr<const FunctionSettings> settings, const FunctionRun&) {
+    return std::make_unique<NotingDeployment>(std::static_pointer_cast<const Noting>(settings));
+  }
+  Function& make(unsigned) override { std::abort(); }
+  Result<Review> update(std::shared_ptr<const FunctionSettings>, const FunctionRun&,
+                        const OnEachWorker&) override {
+    *is_->notes += is_->name;
+    if (is_->refuses) return std::unexpected(Error{"no"});
+    return Review::none;
+  }
+  bool can_undo_update() const override { return is_->undoes; }
+
+ private:
+  std::shared_ptr<const Noting> is_;
+};
+
+const FunctionKind& Noting::kind() const {
+  static const FunctionKind kind{.name = "noting",
+                                 .summary = {},
+                                 .keys = {},
+                                 .commands = {},
+                                 .telemetry = {},
+                                 .defaults = nullptr,
+                                 .reader = nullptr,
+                                 .deploy = NotingDeployment::deploy};
+  return kind;
+}
+
+// A reload takes nothing away for good before all functions have accepted it.
+TEST(Chained, AnUpdateThatCannotBeUndoneIsTheLast) {
+  for (const bool refuses : {false, true}) {
+    std::string notes;
+    const auto settings = chained({std::make_shared<const Noting>(notes, 'n', false, false),
+                                   std::make_shared<const Noting>(notes, 'a', true, false),
+                                   std::make_shared<const Noting>(notes, 'b', true, refuses)});
+    const auto deployment = *settings->kind().deploy(settings, {});
+    EXPECT_EQ(deployment->update(settings, {}, {}).has_value(), !refuses);
+    EXPECT_EQ(notes, refuses ? "aba" : "abn");
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Orders, ChainedTest, testing::Bool());

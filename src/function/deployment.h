@@ -112,6 +112,10 @@ class FunctionDeployment {
   virtual Result<Review> update(std::shared_ptr<const FunctionSettings> settings,
                                 const FunctionRun& run, const OnEachWorker& on_each) = 0;
 
+  /// False: an update back to the settings of before may end connections. One function of a chain
+  /// at most is such a one; the chain updates it last.
+  virtual bool can_undo_update() const { return true; }
+
   /// Returns the present snapshot.
   virtual std::shared_ptr<const FunctionView> view() const;
   /// Returns the function's members of the statistics' object: sums over all workers so far.

@@ -59,6 +59,9 @@ struct FunctionKind {
   std::string_view name;     ///< name in the keys `function` and `chain` of the configuration
   std::string_view summary;  ///< description in one line, for `millrace schemes`
   Rewrites rewrites = Rewrites::nothing;
+  /// True: packets of customers behind tunnels and in VLANs (core/customers.h) may leave. Without
+  /// such a function all of them would be dropped.
+  bool serves_customers = false;
   std::span<const FunctionKey> keys;
   std::span<const FunctionCommand> commands;
   std::span<const FunctionTelemetry> telemetry;

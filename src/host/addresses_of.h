@@ -42,11 +42,17 @@ inline bool is_group_of_link(const AddressV6& address) {
   return is_group(address) && (address.bytes[1] & 0x0f) == 2;
 }
 
+/// True for an address that a host may have on the internet: of none of 0.0.0.0/8, 127.0.0.0/8 (RFC
+/// 1122, 3.2.1.3), 224.0.0.0/4 (multicast) and 240.0.0.0/4 (reserved, and limited broadcast).
+inline bool is_unicast(const AddressV4& address) {
+  const unsigned first = address.bytes[0];
+  return first != 0 && first != 127 && first < 224;
+}
+
 /// True for an address of one host: not multicast, limited broadcast, unspecified or loopback. As
 /// in Linux, class E and the rest of 0.0.0.0/8 count as hosts.
 inline bool is_one_host(const AddressV4& address) {
-  const unsigned first = address.bytes[0];
-  if (first != 0 && first != 127 && first < 224) [[likely]]
+  if (is_unicast(address)) [[likely]]
     return true;
   return address != AddressV4{} && address.bytes[0] != 127 && !is_group(address);
 }

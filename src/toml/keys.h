@@ -29,6 +29,9 @@ namespace millrace::config {
 
 namespace millrace::config {
 
+/// True for control characters of ASCII, which would break lines of output.
+constexpr bool is_control(char c) { return (c >= 0 && c < ' ') || c == 0x7f; }
+
 /// The problems that were found in one file.
 class Problems {
  public:
@@ -38,11 +41,15 @@ class Problems {
     std::string text = file_ + ":" + std::to_string(line) + ": ";
     if (!key.empty()) text.append(key).append(": ");
     text += what;
-    std::ranges::replace(text, '\n', ' ');
-    std::ranges::replace(text, '\0', ' ');
-    found_.emplace_back(line, std::move(text));
+    std::ranges::replace_if(text, is_control, ' ');
+    found_.push_back({line, std::string(key), std::move(text)});
   }
   bool none() const { return found_.empty(); }
+  std::size_t count() const { return found_.size(); }
+  /// True if keys that begin so have problems, so that others may follow from these.
+  bool has(std::string_view key) const {
+    return std::ranges::any_of(found_, [key](const auto& one) { return one.key.starts_with(key); });
+  }
 
   /// Sets the names of the keys that belong above all tables. In TOML, a key below a table's header
   /// belongs to that table.
@@ -51,25 +58,31 @@ class Problems {
 
   /// Returns all problems as one error, a line each, in the order of the file.
   Error error() {
-    std::ranges::stable_sort(found_, {}, [](const auto& problem) { return problem.first; });
+    std::ranges::stable_sort(found_, {}, &Found::line);
     std::string all;
     for (const auto& problem : found_) {
       if (!all.empty()) all += '\n';
-      all += problem.second;
+      all += problem.text;
     }
     return {all, Error::Kind::usage};
   }
 
  private:
+  struct Found {
+    std::uint32_t line = 0;
+    std::string key;
+    std::string text;
+  };
   std::string file_;
   std::vector<std::string_view> top_;
-  std::vector<std::pair<std::uint32_t, std::string>> found_;
+  std::vector<Found> found_;
 };
 
 /// The value that is being read.
 struct Context {
   Problems& problems;
-  std::string key;  ///< the value's key behind the keys of its tables: "balance.key"
+  std::string key;           ///< the value's key behind the keys of its tables: "balance.key"
+  bool is_required = false;  ///< the key must be given
 
   void problem(const toml::node& at, std::string_view what) const {
     problems.add(at.source().begin.line, key, what);
@@ -136,8 +149,9 @@ template <class T>
 void read_keys(const Context& context, const toml::table& table, const Keys<T>& keys, T& out) {
   for (const auto& [name, node] : table) {
     const auto known = std::ranges::find(keys, name.str(), &KeyOf<T>::name);
-    const Context here = context.sub(name.str());
+    Context here = context.sub(name.str());
     if (known != keys.end()) {
+      here.is_required = known->required;
       known->read(here, node, out);
       continue;
     }
@@ -219,6 +233,18 @@ auto text(Located<std::string> T::* member) {
   };
 }
 
+/// Reads a name, which lines of output show.
+template <class T>
+auto name_text(Located<std::string> T::* member) {
+  return [=](const Context& context, const toml::node& node, T& out) {
+    text(member)(context, node, out);
+    if (std::ranges::any_of((out.*member).value, is_control))
+      context.problem(node, in_quotes((out.*member).value) +
+                                " has control characters: give a name without line breaks, tabs "
+                                "and the like");
+  };
+}
+
 template <class T>
 auto any_text(std::string T::* member) {
   return [=](const Context& context, const toml::node& node, T& out) {
@@ -257,7 +283,9 @@ inline std::vector<Text> read_texts(const Context& context, const toml::node& no
     return all;
   }
   for (const toml::node& one : *list) add(one);
-  if (list->empty()) context.problem(node, "is empty: name at least one, or leave the key out");
+  if (list->empty())
+    context.problem(node, std::string("is empty: name at least one") +
+                              (context.is_required ? "" : ", or leave the key out"));
   return all;
 }
 

@@ -53,7 +53,7 @@ class Maker {
   /// Notes a problem if the name is empty, reserved or not the first of its kind.
   void check_name(const Text& name, std::string_view key, std::string_view reserved,
                   std::map<std::string, std::uint32_t>& lines) {
-    const auto is_odd = [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '"'; };
+    const auto is_odd = [](char c) { return config::is_control(c) || c == '"'; };
     const auto [first, is_new] = lines.emplace(name.value, name.line);
     if (name.value.empty() || std::ranges::any_of(name.value, is_odd)) {
       problems_.add(name.line, key,

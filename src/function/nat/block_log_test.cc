@@ -2,11 +2,13 @@
 #include "function/nat/block_log.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <csignal>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -361,6 +363,38 @@ TEST(BlockLog, KeepsTheFileWhole) {
   EXPECT_EQ(lines[0].at("held"), 1);
   EXPECT_EQ(lines[1].at("event"), "held");
   EXPECT_EQ(lines[2].at("event"), "released") << "the process ends, and with it the block";
+}
+
+// The first write fails, as on a full disk.
+TEST(BlockLog, KeepsATornLineAlone) {
+  const Folder folder;
+  const fs::path file = folder.path / "log";
+  const std::string torn = "{\"time\":\"2026";
+  std::ofstream(file) << torn;
+  const auto settings = settings_with(file, false);
+  const std::shared_ptr<PortBlocks> blocks = *PortBlocks::create(settings->pools);
+  auto log = *BlockLog::open(settings, blocks, 0, false);
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &limit), 0);
+  const rlim_t all = std::exchange(limit.rlim_cur, torn.size() + 10);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+  log->start();
+  const bool failed =
+      wait_until([&] { return !log->statistics()[0].at("failing_since").is_null(); });
+  limit.rlim_cur = all;
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+  ASSERT_TRUE(failed);
+  EXPECT_EQ(fs::file_size(file), torn.size());
+  ASSERT_TRUE(blocks->take(wanted(1, 1, 0)));
+  ASSERT_TRUE(wait_until([&] { return log->statistics()[0].at("failing_since").is_null(); }));
+  std::ifstream in(file);
+  std::string first;
+  std::string second;
+  std::getline(in, first);
+  std::getline(in, second);
+  EXPECT_EQ(first, torn);
+  EXPECT_EQ(Json::parse(second).at("event"), "list");
 }
 
 TEST(BlockLog, HasTheForwards) {

@@ -89,6 +89,7 @@ auto BlockStore::add(const NatPool& pool, std::vector<AddressV4> addresses)
   }
   end_.store(std::max(end(), behind), std::memory_order_release);
   free->store(extent.get(), std::memory_order_release);
+  note_freed();
   return extent.release();
 }
 

@@ -30,7 +30,7 @@
 
 namespace millrace {
 
-/// Under the bucket's lock of `customer`, except the atomics. (`uses` is written under the lock.)
+/// Under the bucket's lock of `customer`, except the atomics; `uses` is written under it, too.
 struct alignas(64) PortBlock {
   static constexpr std::uint32_t kNone = 0xffffffff;
   static constexpr unsigned kSpaces = 6;  ///< protocols with port numbers of their own
@@ -131,6 +131,9 @@ class BlockStore {
     return buckets_[hash & (buckets_.size() - 1)];
   }
   const Hasher& hasher() const { return hasher_; }
+  /// Returns how many blocks have become free so far, new ones included.
+  std::uint64_t freed() const { return freed_.load(std::memory_order_acquire); }
+  void note_freed() { freed_.fetch_add(1, std::memory_order_release); }
   BlockEvents& events() { return events_; }
   /// Held while numbers of blocks that were taken from `events` are turned into ports, and by
   /// `remove`'s caller.
@@ -147,6 +150,7 @@ class BlockStore {
   PortBlock* blocks_ = nullptr;
   std::uint32_t made_ = 0;  // blocks below this number were constructed
   std::atomic<std::uint32_t> end_ = 0;
+  std::atomic<std::uint64_t> freed_ = 0;
   mutable std::vector<Bucket> buckets_;  // a power of 2
   std::array<std::atomic<BlockExtent*>, kMostExtents> extents_{};
 };

@@ -21,7 +21,7 @@ struct SourceGroup {
   static constexpr std::uint32_t kMost = std::uint32_t{1} << 16;  ///< groups of a pool
   static constexpr std::uint32_t kMostPools = std::uint32_t{1} << 8;
 
-  std::uint32_t pool = 0;  ///< place in `NatSettings::pools`
+  std::uint32_t pool = 0;  ///< number of the pool (`NatRule::number_of_pool`)
   std::uint32_t group = 0;
 
   constexpr CustomerNumber number() const { return kFirst | pool << 16 | group; }

@@ -37,7 +37,13 @@ class CustomerPlaces {
     const auto has_all = [&group](const Group& one) {
       return one.has(group.first) && one.has(group.last()) && group.step % one.step == 0;
     };
-    if (std::ranges::none_of(groups_, has_all)) groups_.push_back(group);
+    if (std::ranges::any_of(groups_, has_all)) return;
+    if (!groups_.empty() && groups_.back().step == step &&
+        std::uint64_t{groups_.back().last()} + step == first) {
+      groups_.back().count += count;
+    } else {
+      groups_.push_back(group);
+    }
   }
   /// Returns the number of places.
   std::uint64_t size() const {

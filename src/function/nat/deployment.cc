@@ -250,7 +250,7 @@ Function& NatDeployment::make(unsigned worker) {
 Result<Review> NatDeployment::update(std::shared_ptr<const FunctionSettings> settings,
                                      const FunctionRun&, const OnEachWorker& on_each) {
   auto is = std::static_pointer_cast<const NatSettings>(std::move(settings));
-  auto made = blocks_->changed_to(is->pools);
+  auto made = blocks_->changed_to(is->pools, settings_->forwards, is->forwards);
   if (!made) return std::unexpected(made.error());
   const std::shared_ptr<PortBlocks> blocks = std::move(*made);
   // First, so that the log knows each customer that gets a block.

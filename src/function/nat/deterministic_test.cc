@@ -114,6 +114,22 @@ TEST(DeterministicPools, RestWherePlacesChange) {
   EXPECT_EQ(use.held, 3U);
 }
 
+// The customer of place 1 had the blocks 2 and 3, and now has 3 to 5: he loses both of the former,
+// although one is again his.
+TEST(DeterministicPools, LostBlocksAreNotTakenAgain) {
+  const auto blocks = *PortBlocks::create(std::array{pool_for({{1, 9}})});
+  PortBlocks::Taken last;
+  for (std::uint16_t n = 0; n <= 64; ++n) last = *blocks->take(wanted_by(2, n, {}));
+  EXPECT_EQ((last.outside.port - 1024) / 64, 3);
+  NatPool wider = pool_for({{1, 9}});
+  wider.blocks_per_customer = 3;
+  const auto next = *blocks->changed_to(std::array{wider});
+  next->replace(*blocks, {1000});
+  const PortBlocks::Wanted wanted = wanted_by(2, 64, {1000});
+  EXPECT_FALSE(next->take_again(wanted, last.outside, next->ends_of(wanted), true));
+  EXPECT_EQ((next->take(wanted)->outside.port - 1024) / 64, 4) << "a block that he never had";
+}
+
 TEST_F(NatTest, RefusesCustomersThatDoNotFit) {
   const auto problem = [this](const std::string& keys, const std::string& of_rule = "") {
     return read(text_of("deterministic = true\n" + keys, of_rule)).second;

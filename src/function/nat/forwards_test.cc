@@ -204,6 +204,50 @@ TEST_F(ForwardsTest, SessionsGoOnInAnotherProcess) {
   EXPECT_EQ(line_->take_over(*old), 0U);
 }
 
+TEST_F(ForwardsTest, Rfc6888Req8TheirPortsRestOnceTheyAreGone) {
+  const std::string keys = "ports = \"8410-8473\"\nblock_size = 64\nblocks_per_customer = 1\n";
+  // Has a customer of that address ask for all of its ports. True: he gets the forward's.
+  const auto gets = [this](char customer, std::uint8_t protocol = kTcp) {
+    std::set<std::string> ends;
+    for (unsigned n = 0; n < 64; ++n)
+      ends.insert(
+          public_end(std::string{customer} + ":" + std::to_string(1000 + n), "z:80", protocol));
+    return ends.contains("p:8443");
+  };
+  for (const bool is_again : {false, true}) {
+    use(keys, kForwards);
+    unsigned tried = 0;
+    for (const char customer : {'e', 'f', 'g', 'h'}) {  // one gets the address with the forward
+      if (public_end(std::string{customer} + ":1", "z:80", kProtocolSctp)[0] != 'p') continue;
+      ++tried;
+      NatTest::reload(text_of(keys));
+      EXPECT_FALSE(gets(customer));
+      EXPECT_TRUE(gets(customer, kUdp)) << "the forward had another protocol";
+      if (is_again) {
+        line_->at(60'000);
+        NatTest::reload(text_of(keys));
+      }
+      line_->at(119'999);
+      EXPECT_FALSE(gets(customer));
+      line_->at(120'000);
+      EXPECT_TRUE(gets(customer));
+    }
+    EXPECT_EQ(tried, 1U);
+  }
+}
+
+TEST_F(ForwardsTest, Rfc6888Req8WholeAddressesRestOnceTheyAreGone) {
+  use("", kForwards);
+  std::string text = text_of("");
+  text.replace(text.find("10.0.0.16/30"), 12, "10.0.0.20");
+  NatTest::reload(text);
+  EXPECT_EQ(public_end("e:1", "z:80"), "no_port");
+  line_->at(119'999);
+  EXPECT_EQ(public_end("e:1", "z:80"), "no_port");
+  line_->at(120'000);
+  EXPECT_EQ(public_end("e:1", "z:80")[0], 't');
+}
+
 TEST_F(ForwardsTest, SayWhatWouldBeRight) {
   const auto problem = [this](const std::string& outside, const std::string& inside,
                               const std::string& more = "") {

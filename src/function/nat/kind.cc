@@ -24,6 +24,7 @@ const FunctionKind& nat_kind() {
       .name = "nat",
       .summary = "NAT for many customers: gives sessions from inside public addresses and ports",
       .rewrites = Rewrites::sources,
+      .serves_customers = true,
       .keys = kKeys,
       .commands = kCommands,
       .telemetry = kTelemetry,

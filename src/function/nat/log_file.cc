@@ -83,7 +83,7 @@ class LogFile final : public LogTarget {
   }
 
   Result<void> write(std::span<const LogRecord> records) override {
-    std::string text = std::exchange(is_torn_, false) ? "\n" : "";
+    std::string text = is_torn_ ? "\n" : "";
     for (const LogRecord& record : records) text += json_of(record).dump() + "\n";
     for (std::string_view left = text; !left.empty();) {
       const ssize_t n = ::write(file_, left.data(), left.size());
@@ -97,6 +97,7 @@ class LogFile final : public LogTarget {
       left.remove_prefix(static_cast<std::size_t>(n));
     }
     size_ += std::ssize(text);
+    is_torn_ = false;
     return {};
   }
 
@@ -111,7 +112,9 @@ class LogFile final : public LogTarget {
     constexpr mode_t kMode = S_IRUSR | S_IWUSR | S_IRGRP;
     const int file = ::open(path_.c_str(),
                             O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, kMode);
-    if (file < 0) return std::unexpected(cannot(std::strerror(errno)));
+    if (file < 0)
+      return std::unexpected(cannot(std::string(std::strerror(errno)) +
+                                    ": give a path in a directory where millrace may write"));
     struct stat is{};
     std::string wrong;
     if (::fstat(file, &is) != 0) {
@@ -147,7 +150,9 @@ class LogFile final : public LogTarget {
   /// Removes a part of a line, or of a list, that has been written before a failure.
   void take_back() {
     struct stat is{};
-    if (::fstat(file_, &is) == 0 && is.st_size > size_) is_torn_ = ::ftruncate(file_, size_) != 0;
+    if (::fstat(file_, &is) != 0 || is.st_size <= size_ || ::ftruncate(file_, size_) == 0) return;
+    size_ = is.st_size;
+    is_torn_ = true;
   }
 
   Json json_of(const LogRecord& record) const {

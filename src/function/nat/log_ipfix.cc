@@ -2,7 +2,7 @@
 // of RFC 8158, over UDP.
 //
 //     template 256: observationTimeMilliseconds, natEvent, sourceIPv4Address, ingressVRFID,
-//                   postNATSourceIPv4Address, portRangeStart, portRangeEnd, natPoolName
+//                   postNATSourceIPv4Address, portRangeStart, portRangeEnd, natPoolName, userName
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -10,8 +10,10 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <concepts>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 
@@ -39,19 +41,34 @@ struct Element {
   std::uint16_t id;
   std::uint16_t bytes;
 };
-constexpr std::array<Element, 8> kElements{{{323, 8},             // observationTimeMilliseconds
+constexpr std::array<Element, 9> kElements{{{323, 8},             // observationTimeMilliseconds
                                             {230, 1},             // natEvent
                                             {8, 4},               // sourceIPv4Address
                                             {234, 4},             // ingressVRFID
                                             {225, 4},             // postNATSourceIPv4Address
                                             {361, 2},             // portRangeStart
                                             {362, 2},             // portRangeEnd
-                                            {284, kAnyLength}}};  // natPoolName
+                                            {284, kAnyLength},    // natPoolName
+                                            {371, kAnyLength}}};  // userName
 
-template <class Number>
+template <std::unsigned_integral Number>
 void append(std::string& bytes, Number number) {
   for (unsigned shift = 8 * sizeof(number); shift > 0;)
     bytes += static_cast<char>(number >> (shift -= 8) & 0xff);
+}
+
+/// Appends a text with its length in front: three bytes for lengths from 255 on (RFC 7011, 7).
+/// Longer ones are cut, so that the record fits into a message.
+void append(std::string& bytes, std::string_view text) {
+  constexpr std::size_t kLongest = 32'000;
+  text = text.substr(0, kLongest);
+  if (text.size() < 255) {
+    append(bytes, static_cast<std::uint8_t>(text.size()));
+  } else {
+    append(bytes, std::uint8_t{255});
+    append(bytes, static_cast<std::uint16_t>(text.size()));
+  }
+  bytes += text;
 }
 
 /// Returns a set: its number, its length and its records.
@@ -188,15 +205,9 @@ class IpfixCollector final : public LogTarget {
     append(bytes, number_of(record.address));
     append(bytes, record.first_port);
     append(bytes, record.last_port);
-    // RFC 7011, 7: three bytes for lengths from 255 on.
-    const std::string name = (record.pool != nullptr ? record.pool->substr(0, 65'000) : "");
-    if (name.size() < 255) {
-      append(bytes, static_cast<std::uint8_t>(name.size()));
-    } else {
-      append(bytes, std::uint8_t{255});
-      append(bytes, static_cast<std::uint16_t>(name.size()));
-    }
-    return bytes + name;
+    append(bytes, record.pool != nullptr ? std::string_view(*record.pool) : std::string_view());
+    append(bytes, std::string_view(settings_->name_of(record.customer)));
+    return bytes;
   }
 
   NatLog::Collector collector_;

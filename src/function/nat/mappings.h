@@ -6,8 +6,11 @@
 // as the pool's mapping depends on it), so that the endpoint's next session finds its port. Ports
 // are chosen in turn from a random one on: the port that was freed first is used again first.
 //
-// The memory belongs to the caller: 12 bytes a port and a bit; 18 if mappings depend on remote
-// ends, 44 with peers. One thread at a time may use the mappings of a block.
+// A mapping lives as long as it has uses. Those that hold it open are sessions that the inside has
+// begun or answered; without one, strangers begin no more sessions there (RFC 4787, REQ-6).
+//
+// The memory belongs to the caller: 16 bytes a port and a bit; 22 if mappings depend on remote
+// ends, 48 with peers. One thread at a time may use the mappings of a block.
 #pragma once
 
 #include <algorithm>
@@ -154,10 +157,10 @@ class Mappings {
   bool is_free(Offset offset) const { return (taken_[offset / 64] >> offset % 64 & 1) == 0; }
 
   /// Gives these ends, with this hash and no mapping, a free port. The mapping has one use.
-  void insert(const MappedEnds& ends, Hash hash, Offset offset) const {
+  void insert(const MappedEnds& ends, Hash hash, Offset offset, bool holds = true) const {
     const std::size_t at = index_.place_of(hash, [](Entry) { return false; });
     index_[at] = static_cast<Entry>(tag_of(hash) | offset);
-    slots_[offset] = {ends.inside, ends.inside_port, 1};
+    slots_[offset] = {ends.inside, ends.inside_port, static_cast<std::uint16_t>(holds ? 1 : 0), 1};
     if (!remotes_.empty()) remotes_[offset] = {ends.remote, ends.remote_port};
     Word& word = taken_[offset / 64];
     word = word | std::uint64_t{1} << offset % 64;
@@ -171,10 +174,18 @@ class Mappings {
     ends.remote_port = remotes_[offset].port;
     return ends;
   }
-  /// Counts a use of a port that is not free; there can be 65,535.
-  void use(Offset offset) const { ++slots_[offset].uses; }
+  /// Counts a use of a port that is not free. 65,535 can hold the mapping open.
+  void use(Offset offset, bool holds = true) const {
+    ++slots_[offset].uses;
+    if (holds) hold(offset);
+  }
+  /// Lets a use that is counted hold the mapping open from now on, or no longer.
+  void hold(Offset offset) const { ++slots_[offset].holding; }
+  void let_go(Offset offset) const { --slots_[offset].holding; }
+  bool is_held(Offset offset) const { return slots_[offset].holding != 0; }
   /// Takes back a use. True: it was the last one, and the port is free.
-  bool release(Offset offset) const {
+  bool release(Offset offset, bool holds = true) const {
+    if (holds) let_go(offset);
     if (--slots_[offset].uses != 0) return false;
     const Hash hash = hash_at(offset);
     const auto is = static_cast<Entry>(tag_of(hash) | offset);
@@ -235,7 +246,8 @@ class Mappings {
   struct Slot {
     AddressV4 inside;
     std::uint16_t inside_port;
-    std::uint16_t uses;
+    std::uint16_t holding;  // of `uses`
+    std::uint32_t uses;
   };
   struct Remote {
     AddressV4 address;
@@ -248,7 +260,7 @@ class Mappings {
 
     friend bool operator==(const Peer&, const Peer&) = default;
   };
-  static_assert(sizeof(Slot) == 8 && sizeof(Remote) == 6 && sizeof(Peer) == 8);
+  static_assert(sizeof(Slot) == 12 && sizeof(Remote) == 6 && sizeof(Peer) == 8);
 
   Offset offset_in(Entry entry) const { return static_cast<Offset>(entry & (slots_.size() - 1)); }
   Entry tag_in(Entry entry) const { return static_cast<Entry>(entry & ~(slots_.size() - 1)); }

@@ -147,8 +147,7 @@ void NatV4::open(const Burst& burst, Opening<KeyV4>& opening) {
                                         .now = now_},
                                        true);
     if (!inside && is_hosts) return pass_over(opening);
-    // Strangers do not learn of a customer's limit.
-    if (!inside) return opening.refuse(rule != nullptr ? inside.error() : Verdict::no_mapping);
+    if (!inside) return opening.refuse(inside.error());
     leaves_to = zone_of(inside->customer);
     state.destination = inside->ref;
     state.ends.destination = inside->inside.address;
@@ -233,10 +232,10 @@ void NatV4::pass_over(Opening<KeyV4>& opening) {
 // --- the life of a session
 
 /// Ends the use of public ports by the session with this originator's key.
-void NatV4::release(const KeyV4& key, const State& state) {
+void NatV4::release(const KeyV4& key, const State& state, bool is_proved) {
   if (state.source.is_there()) blocks_->release(state.source, key.protocol, key.destination, now_);
   if (state.destination.is_there())
-    blocks_->release(state.destination, key.protocol, key.source, now_);
+    blocks_->release(state.destination, key.protocol, key.source, now_, is_proved);
 }
 
 void NatV4::release_resumed() {
@@ -244,25 +243,35 @@ void NatV4::release_resumed() {
   resumed_.reset();
 }
 
-Verdict NatV4::event(Event event, const KeyV4& key, const std::byte* at, bool) {
+/// A session from outside counts for its customer only while it is proved.
+Verdict NatV4::event(Event event, const KeyV4& key, const std::byte* at, bool is_proved) {
   State state;
   std::memcpy(&state, at, sizeof(state));
   if (state.ends.changed == 0) return Verdict::tracked;
+  const auto hold = [&](bool is_limited) {
+    return !state.destination.is_there() ||
+           blocks_->hold(state.destination, key.protocol, key.source, is_limited);
+  };
   switch (event) {
     case Event::abandoned:
       ((state.ends.changed & kSource) != 0 ? counters_.sessions : counters_.from_outside)
           .subtract(1);
       [[fallthrough]];
     case Event::closed:
-      release(key, state);
+      release(key, state, is_proved);
       counters_.live.subtract(1);
       break;
     case Event::adopted:
       resumed_.reset();
+      if (is_proved) hold(false);
       counters_.live.add(1);
       break;
     case Event::proved:
+      if (!hold(true)) return Verdict::customer_limit;
+      break;
     case Event::unproved:
+      if (state.destination.is_there())
+        blocks_->let_go(state.destination, key.protocol, key.source);
       break;
   }
   return Verdict::tracked;
@@ -410,8 +419,8 @@ void NatV4::resume(Opening<KeyV4>& opening) {
                                     .forwards = &settings_->forwards};
     const bool is_sent_to = &ref == &state.destination;
     const MappedEnds sent_to{inside.address, was.mapped, inside.port, was.mapped_port};
-    const auto taken =
-        blocks_->take_again(wanted, outside, is_sent_to ? sent_to : blocks_->ends_of(wanted));
+    const auto taken = blocks_->take_again(
+        wanted, outside, is_sent_to ? sent_to : blocks_->ends_of(wanted), !is_sent_to);
     if (taken) ref = taken->ref;
     return taken.has_value();
   };

@@ -113,7 +113,7 @@ class NatV4 final : public FunctionFor<KeyV4> {
   void accept(Opening<KeyV4>& opening, const State& state);
   void pass_over(Opening<KeyV4>& opening);
   void resume(Opening<KeyV4>& opening);
-  void release(const KeyV4& key, const State& state);
+  void release(const KeyV4& key, const State& state, bool is_proved = false);
   void release_resumed();
   std::expected<PortBlocks::Taken, Verdict> take(const Opening<KeyV4>& opening,
                                                  const NatRule& rule);

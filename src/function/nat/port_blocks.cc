@@ -146,8 +146,12 @@ std::uint32_t PortBlocks::range_of(const Pool& pool, CustomerNumber customer) co
 std::uint32_t PortBlocks::claim_anywhere(Pool& pool, CustomerNumber customer, Tick now) {
   constexpr std::size_t kMost = 16'384;  // addresses that are looked at, to bound the time
   const std::size_t addresses = pool.addresses.size();
-  if (pool.counts->held.load(std::memory_order_relaxed) >= static_cast<std::int64_t>(pool.blocks()))
+  Counts& counts = *pool.counts;
+  if (counts.held.load(std::memory_order_relaxed) >= static_cast<std::int64_t>(pool.blocks()))
     return kNone;
+  // Blocks that only rest are not held. Looks again only after some block has become free.
+  const std::uint64_t freed = blocks_.freed();
+  if (counts.none_free_at.load(std::memory_order_relaxed) == freed) return kNone;
   const Hash hash =
       hasher_(KeyV4{.source = address_with(customer), .destination = {}, .protocol = 1});
   for (std::size_t n = 0; n < std::min(addresses, kMost); ++n) {
@@ -155,6 +159,7 @@ std::uint32_t PortBlocks::claim_anywhere(Pool& pool, CustomerNumber customer, Ti
         claim_at(pool, pool.addresses[(hash + n) % addresses], customer, now);
     if (block != kNone) return block;
   }
+  if (addresses <= kMost) counts.none_free_at.store(freed, std::memory_order_relaxed);
   return kNone;
 }
 
@@ -203,6 +208,7 @@ void PortBlocks::make_free(std::uint32_t block) {
   blocks_[block].customer.store(0, std::memory_order_release);
   const auto [word, bit] = blocks_.extent_of(block).bit_of(block);
   word.fetch_and(~bit, std::memory_order_release);
+  blocks_.note_freed();
 }
 
 /// Makes a block free that nobody has used for `kRestMs`.
@@ -210,20 +216,16 @@ void PortBlocks::reclaim(Pool& pool, std::uint32_t block, Tick now) {
   Block& is = blocks_[block];
   const CustomerNumber customer = is.customer.load(std::memory_order_acquire);
   if (customer == 0 || is.uses.load(std::memory_order_relaxed) != 0) return;
+  if (customer == kNobody) return free_if_rested(block, now);
   Bucket& bucket = bucket_of(customer);
   const Guard guard(bucket);
   const bool rests = is.customer.load(std::memory_order_relaxed) == customer &&
                      is.uses.load(std::memory_order_relaxed) == 0;
   if (!rests || elapsed_ms(is.idle_since, now) < kRestMs) return;
-  if (customer == kNobody) {
-    // Sessions there may be under way that began by an earlier pool.
-    if (is_elsewhere(block, true)) return;
-  } else {
-    if (is_logged(block) && !events().note(false, block, customer, now)) return;
-    remove(bucket, block);
-    give_back_tables(block);
-    pool.counts->held.fetch_sub(1, std::memory_order_relaxed);
-  }
+  if (is_logged(block) && !events().note(false, block, customer, now)) return;
+  remove(bucket, block);
+  give_back_tables(block);
+  pool.counts->held.fetch_sub(1, std::memory_order_relaxed);
   make_free(block);
 }
 

@@ -38,6 +38,7 @@
 #include "core/verdict.h"
 #include "function/nat/block_events.h"
 #include "function/nat/block_store.h"
+#include "function/nat/gone_forwards.h"
 #include "function/nat/mappings.h"
 #include "function/nat/settings.h"
 #include "millrace/hash.h"
@@ -120,7 +121,7 @@ struct HeldBlock {
 
 class PortBlocks {
  public:
-  static constexpr std::uint32_t kRestMs = 120'000;
+  static constexpr std::uint32_t kRestMs = GoneForwards::kRestMs;
   static constexpr std::size_t kMostBlocks = BlockStore::kMostBlocks;
 
   /// The pools have at most `kMostBlocks` blocks. Error (failed): no address space.
@@ -133,8 +134,11 @@ class PortBlocks {
   /// One thread at a time calls these, which no worker is.
   /// @{
   /// Makes the blocks of other pools, around the same memory. Pools are the same if they have the
-  /// same name. Errors, which change nothing: too many blocks (usage), no address space (failed).
-  Result<std::unique_ptr<PortBlocks>> changed_to(std::span<const NatPool> pools) const;
+  /// same name. The ends of forwards that are in `was`, and not in `is`, rest. Errors, which change
+  /// nothing: too many blocks (usage), no address space (failed).
+  Result<std::unique_ptr<PortBlocks>> changed_to(std::span<const NatPool> pools,
+                                                 const NatForwards& was = {},
+                                                 const NatForwards& is = {}) const;
   /// Replaces the object that has made this one, once no worker uses that one any more.
   /// `now`: no earlier than any worker's tick before it changed to this object.
   void replace(const PortBlocks& before, Tick now);
@@ -169,17 +173,18 @@ class PortBlocks {
   /// Prefetches what `take` will need for these sessions, at most `kSoon`. Sets `likely[n]` to the
   /// public end that the session `soon[n]` is likely to get; its port is 0 if none can be foreseen.
   void prefetch(std::span<const Wanted> soon, std::span<EndpointV4> likely) const;
-  /// Gives a session from inside its public port; it counts for its customer until `release`.
+  /// Gives a session from inside its public port. It counts for its customer, and holds its mapping
+  /// open, until `release`.
   /// Errors: `no_port`, `customer_limit`; `no_record`, if it takes a block that cannot be logged.
   std::expected<Taken, Verdict> take(const Wanted& wanted);
   /// Returns `no_port` or `customer_limit` if `take` would refuse the session, otherwise `tracked`.
-  /// Ports at rest count as free.
+  /// Ports that rest, or are a forward's, count as free.
   Verdict outlook(const Wanted& wanted) const;
-  /// Does what `take` does, for a session that has that public end already, and whose mapping has
-  /// these ends.
-  /// Error: `no_port`, if the public end is not free for this customer.
+  /// Does what `take` does, or without `holds` what `enter` does, for a session that has that
+  /// public end already, and whose mapping has these ends. Error: `no_port`, if the public end is
+  /// not free for this customer.
   std::expected<Taken, Verdict> take_again(const Wanted& wanted, const EndpointV4& outside,
-                                           const MappedEnds& ends);
+                                           const MappedEnds& ends, bool holds);
   /// Returns the ends by which the mapping of a session from inside is known.
   MappedEnds ends_of(const Wanted& wanted) const { return ends_of(pools_[wanted.pool], wanted); }
   /// Returns the ends of the mapping that a session uses; empty if its protocol has no ports.
@@ -197,13 +202,20 @@ class PortBlocks {
     EndpointV4 inside;
     CustomerNumber customer = 0;
   };
-  /// Returns the inside endpoint that the packet is for; with `takes`, its session counts for the
-  /// customer until `release`. Errors: `no_mapping`, also if the pool's filtering forbids the
-  /// packet; `customer_limit`.
+  /// Returns the inside endpoint that the packet is for; with `takes`, its session uses the port
+  /// until `release`. Error: `no_mapping`, also if the pool's filtering forbids the packet, or no
+  /// session holds the mapping open.
   std::expected<Inside, Verdict> enter(const Arrived& arrived, bool takes);
+  /// Lets a session from outside count for its customer, and hold its mapping open, from now on.
+  /// False: the customer has as many sessions as he may have; without `is_limited`, that does not
+  /// matter.
+  bool hold(const PortRef& ref, std::uint8_t protocol, const AddressV4& remote, bool is_limited);
+  /// Takes back what `hold` has done.
+  void let_go(const PortRef& ref, std::uint8_t protocol, const AddressV4& remote);
 
-  /// Ends a session's use of a port.
-  void release(const PortRef& ref, std::uint8_t protocol, const AddressV4& remote, Tick now);
+  /// Ends a session's use of a port. `holds`: it counts for its customer.
+  void release(const PortRef& ref, std::uint8_t protocol, const AddressV4& remote, Tick now,
+               bool holds = true);
 
   PoolUse use_of(std::size_t pool) const;
   /// Returns `PoolUse::is_nearly_empty`, without a look at each block as long as few are held.
@@ -243,6 +255,8 @@ class PortBlocks {
   struct Counts {
     std::atomic<std::uint32_t> swept = 0;     // address from which resting blocks are looked for
     std::atomic<std::uint32_t> swept_at = 0;  // tick behind that of the latest look; 0: none
+    /// The value of `BlockStore::freed` when the pool was last found to have no free block.
+    std::atomic<std::uint64_t> none_free_at = UINT64_MAX;
     std::atomic<std::int64_t> held = 0;
     std::atomic<std::int64_t> most_held = 0;
     std::atomic<std::uint64_t> no_port = 0;
@@ -302,15 +316,16 @@ class PortBlocks {
     return mappings_in(extent, table, hasher_);
   }
   static MappedEnds ends_of(const Pool& pool, const Wanted& wanted);
-  /// True if the public end is a forward's.
-  static bool is_kept(const Wanted& wanted, const EndpointV4& end) {
-    return wanted.forwards != nullptr &&
-           wanted.forwards->to(end.address, end.port, wanted.protocol) != nullptr;
+  /// True if the public end is a forward's, or was another customer's by one and has to rest.
+  bool is_kept(const Wanted& wanted, const EndpointV4& end) const {
+    return (wanted.forwards != nullptr &&
+            wanted.forwards->to(end.address, end.port, wanted.protocol) != nullptr) ||
+           gone_.keeps(end.address, end.port, wanted.protocol, wanted.customer, wanted.now);
   }
-  /// True if the public end of a port is a forward's.
+  /// Does so for the public end of a port.
   bool is_kept(const Wanted& wanted, const PortRef& ref) const {
-    return wanted.forwards != nullptr && !wanted.forwards->all().empty() &&
-           is_kept(wanted, outside_of(ref));
+    const bool has_forwards = wanted.forwards != nullptr && !wanted.forwards->all().empty();
+    return (has_forwards || !gone_.is_empty()) && is_kept(wanted, outside_of(ref));
   }
 
   std::uint64_t count_mappings(std::uint32_t block) const;
@@ -344,6 +359,9 @@ class PortBlocks {
   void hold_back(std::uint32_t begin);
   void lose(const Pool& pool, std::uint32_t block, Tick now);
   void drop(Bucket& bucket, std::uint32_t block, Tick now);
+  void free_if_rested(std::uint32_t block, Tick now);
+  template <class Each>
+  void for_each_with_ports_of(std::uint32_t block, std::uint32_t begin, Each&& each) const;
   void rest_others(std::uint32_t lost, Tick now) const;
   bool is_elsewhere(std::uint32_t block, bool by_customer) const;
   bool is_there(std::uint32_t block) const;
@@ -361,7 +379,11 @@ class PortBlocks {
                                  const Sought& sought);
   std::optional<PortRef> share(Pool& pool, std::uint32_t first, const Wanted& wanted,
                                const Sought& sought);
-  Taken count(Pool& pool, std::uint32_t first, const PortRef& ref, const Wanted& wanted);
+  Taken count(std::uint32_t first, const PortRef& ref, const Wanted& wanted, bool holds = true);
+  void count_for_customer(std::uint32_t first, const PortRef& ref, std::uint8_t protocol,
+                          const AddressV4& remote);
+  void uncount_for_customer(const Bucket& bucket, const PortRef& ref, std::uint8_t protocol,
+                            const AddressV4& remote);
 
   std::shared_ptr<BlockStore> store_;
   BlockStore& blocks_;
@@ -375,6 +397,7 @@ class PortBlocks {
   std::vector<std::pair<std::uint32_t, std::uint32_t>> others_;
   std::vector<std::uint32_t> held_back_;    // first blocks of addresses, until `replace`
   std::vector<const BlockExtent*> unused_;  // extents to be removed by `replace`
+  GoneForwards gone_;
 };
 
 }  // namespace millrace

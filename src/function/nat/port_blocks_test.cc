@@ -251,6 +251,7 @@ TEST(PortBlocksThreads, GiveNoPortToTwo) {
   EXPECT_EQ(wrong, 0U);
   EXPECT_EQ(blocks->use_of(0).sessions, 0U);
   EXPECT_EQ(blocks->use_of(0).mappings, 0U);
+  EXPECT_EQ(blocks->use_of(0).in_use(), 0U) << "all blocks rest";
 }
 
 }  // namespace

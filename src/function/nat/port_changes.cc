@@ -47,9 +47,13 @@ class PortBlocks::BeginsOfAddresses {
   std::vector<std::pair<std::uint32_t, std::uint32_t>> all_;  // address, first block
 };
 
-Result<std::unique_ptr<PortBlocks>> PortBlocks::changed_to(std::span<const NatPool> pools) const {
+Result<std::unique_ptr<PortBlocks>> PortBlocks::changed_to(std::span<const NatPool> pools,
+                                                           const NatForwards& was,
+                                                           const NatForwards& is) const {
   auto made = make(pools, store_, this);
-  if (made) (*made)->look_at_others(*this);
+  if (!made) return made;
+  (*made)->look_at_others(*this);
+  (*made)->gone_.find(was, gone_, is);
   return made;
 }
 
@@ -200,6 +204,7 @@ void PortBlocks::replace(const PortBlocks& before, Tick now) {
       if (events().is_empty()) store_->remove(*extent);
     }
   }
+  gone_.begin(now);
   const auto for_each_held_back = [&](auto&& each) {
     for (const std::uint32_t begin : held_back_) {
       for (std::uint32_t n = 0; n < blocks_.extent_of(begin).per_address; ++n) {
@@ -222,22 +227,32 @@ void PortBlocks::replace(const PortBlocks& before, Tick now) {
     }
   }
   for_each_held_back([&](std::uint32_t block, Block& is) {
-    if (is.uses.load(std::memory_order_relaxed) == kIsNew && !is_elsewhere(block, false))
-      make_free(block);
+    // A worker may claim a block, and count its uses, as soon as the block is free.
+    const bool is_new = is.uses.load(std::memory_order_relaxed) == kIsNew;
     is.uses.store(0, std::memory_order_relaxed);
+    // Blocks of an address that was a customer's alone rest as his ports do.
+    const bool rests =
+        is_elsewhere(block, false) || gone_.has_whole(blocks_.extent_of(block).address_of(block));
+    if (is_new && !rests) make_free(block);
   });
   held_back_.clear();
   // Frees what has rested, so that extents which no pool has can be removed.
   for (const BlockExtent* extent : store_->extents()) {
-    for (std::uint32_t n = 0; n < extent->blocks(); ++n) {
-      Block& is = blocks_[extent->first_block + n];
-      if (is.customer.load(std::memory_order_acquire) != kNobody) continue;
-      const Guard guard(bucket_of(kNobody));
-      if (is.customer.load(std::memory_order_relaxed) == kNobody &&
-          elapsed_ms(is.idle_since, now) >= kRestMs)
-        make_free(extent->first_block + n);
-    }
+    for (std::uint32_t n = 0; n < extent->blocks(); ++n)
+      free_if_rested(extent->first_block + n, now);
   }
+}
+
+/// Makes a block free that is nobody's, and has rested. It has not while sessions go on in blocks
+/// that an earlier pool has had, with some of its ports.
+void PortBlocks::free_if_rested(std::uint32_t block, Tick now) {
+  Block& is = blocks_[block];
+  if (is.customer.load(std::memory_order_acquire) != kNobody) return;
+  const Guard guard(bucket_of(kNobody));
+  if (is.customer.load(std::memory_order_relaxed) == kNobody &&
+      is.uses.load(std::memory_order_relaxed) == 0 && elapsed_ms(is.idle_since, now) >= kRestMs &&
+      !is_elsewhere(block, true))
+    make_free(block);
 }
 
 /// Takes a block, and all others that he has by the pool, from its customer. Those with sessions
@@ -274,40 +289,47 @@ void PortBlocks::drop(Bucket& bucket, std::uint32_t block, Tick now) {
   }
 }
 
+/// Calls `each(other)` for the blocks of the address whose first block is `begin` that have ports
+/// of this block.
+template <class Each>
+void PortBlocks::for_each_with_ports_of(std::uint32_t block, std::uint32_t begin,
+                                        Each&& each) const {
+  const BlockExtent& extent = blocks_.extent_of(block);
+  const BlockExtent& other = blocks_.extent_of(begin);
+  const int size = other.is.block_size;
+  const int from = extent.first_port_of(block) - other.is.first_port;
+  const int to = std::min(extent.last_port_of(block) - other.is.first_port,
+                          static_cast<int>(other.per_address) * size - 1);
+  for (int n = std::max(from, 0) / size; n * size <= to; ++n)
+    each(begin + static_cast<std::uint32_t>(n));
+}
+
 /// Lets blocks that have ports of this one, which was lost, rest from now on.
 void PortBlocks::rest_others(std::uint32_t lost, Tick now) const {
-  const BlockExtent& extent = blocks_.extent_of(lost);
-  const auto place = place_of(extent.address_of(lost));
+  const auto place = place_of(blocks_.extent_of(lost).address_of(lost));
   if (!place) return;
-  const BlockExtent& other = blocks_.extent_of(place->begin);
-  for (std::uint32_t block = place->begin; block < place->begin + other.per_address; ++block) {
-    if (block == lost || other.last_port_of(block) < extent.first_port_of(lost) ||
-        other.first_port_of(block) > extent.last_port_of(lost))
-      continue;
+  for_each_with_ports_of(lost, place->begin, [&](std::uint32_t block) {
+    if (block == lost) return;
     const Guard guard(bucket_of(kNobody));
-    if (blocks_[block].customer.load(std::memory_order_relaxed) == kNobody)
+    if (blocks_[block].customer.load(std::memory_order_acquire) == kNobody)
       blocks_[block].idle_since = now;
-  }
+  });
 }
 
 /// True if a block that a pool has had, with some of this one's ports, is somebody's or rests.
 /// `by_customer`: it is somebody's.
 bool PortBlocks::is_elsewhere(std::uint32_t block, bool by_customer) const {
   if (others_.empty()) return false;
-  const BlockExtent& extent = blocks_.extent_of(block);
-  const std::uint32_t begin = extent.begin_of(block);
-  for (const auto& [_, at] : std::ranges::equal_range(
-           others_, begin, {}, &std::pair<std::uint32_t, std::uint32_t>::first)) {
-    const BlockExtent& other = blocks_.extent_of(at);
-    for (std::uint32_t one = at; one < at + other.per_address; ++one) {
-      if (other.last_port_of(one) < extent.first_port_of(block) ||
-          other.first_port_of(one) > extent.last_port_of(block))
-        continue;
-      const CustomerNumber customer = blocks_[one].customer.load(std::memory_order_acquire);
-      if (customer != 0 && (!by_customer || customer != kNobody)) return true;
-    }
+  bool is = false;
+  for (const auto& [_, begin] :
+       std::ranges::equal_range(others_, blocks_.extent_of(block).begin_of(block), {},
+                                &std::pair<std::uint32_t, std::uint32_t>::first)) {
+    for_each_with_ports_of(block, begin, [&](std::uint32_t other) {
+      const CustomerNumber customer = blocks_[other].customer.load(std::memory_order_acquire);
+      is |= customer != 0 && (!by_customer || customer != kNobody);
+    });
   }
-  return false;
+  return is;
 }
 
 }  // namespace millrace

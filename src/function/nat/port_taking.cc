@@ -117,14 +117,30 @@ std::optional<PortRef> PortBlocks::share(Pool& pool, std::uint32_t first, const 
 }
 
 /// Counts a session that has its port.
-auto PortBlocks::count(Pool& pool, std::uint32_t first, const PortRef& ref, const Wanted& wanted)
+auto PortBlocks::count(std::uint32_t first, const PortRef& ref, const Wanted& wanted, bool holds)
     -> Taken {
   auto& uses = blocks_[ref.block()].uses;
   uses.store(uses.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  ++blocks_[first].sessions;
-  if (pool.is.has_peers() && ref.offset() != PortRef::kNoPort)
-    mappings(ref.block(), space_of(wanted.protocol)).admit(ref.offset(), wanted.remote.address);
+  if (holds) count_for_customer(first, ref, wanted.protocol, wanted.remote.address);
   return {ref, outside_of(ref)};
+}
+
+/// Counts a session for its customer, whose first block is `first` (`kNone`: he has lost the
+/// block), and lets its remote end pass filters.
+void PortBlocks::count_for_customer(std::uint32_t first, const PortRef& ref, std::uint8_t protocol,
+                                    const AddressV4& remote) {
+  if (first != kNone) ++blocks_[first].sessions;
+  if (blocks_.extent_of(ref.block()).kind.has_peers && ref.offset() != PortRef::kNoPort)
+    mappings(ref.block(), space_of(protocol)).admit(ref.offset(), remote);
+}
+
+void PortBlocks::uncount_for_customer(const Bucket& bucket, const PortRef& ref,
+                                      std::uint8_t protocol, const AddressV4& remote) {
+  const Block& block = blocks_[ref.block()];
+  const CustomerNumber customer = block.customer.load(std::memory_order_relaxed);
+  if (block.pool != kLost) --blocks_[first_of(bucket, customer, block.pool)].sessions;
+  if (blocks_.extent_of(ref.block()).kind.has_peers && ref.offset() != PortRef::kNoPort)
+    mappings(ref.block(), space_of(protocol)).dismiss(ref.offset(), remote);
 }
 
 /// Does what `take` does, with the blocks that are free now. `lacks_block`: another block would
@@ -150,26 +166,28 @@ auto PortBlocks::take_now(Pool& pool, const Wanted& wanted, bool& lacks_block)
   const unsigned space = space_of(wanted.protocol);
   if (space == kNoSpace) {
     if (wanted.attempt > 0) return std::unexpected(Verdict::no_port);
-    return count(pool, first, {first, PortRef::kNoPort}, wanted);
+    return count(first, {first, PortRef::kNoPort}, wanted);
   }
   const MappedEnds ends = ends_of(pool, wanted);
   const Sought sought{space, ends, ends.hash(hasher_)};
-  if (wanted.attempt == 0) ref = find(first, sought);
-  std::uint32_t held = 0;
-  for (std::uint32_t block = first; !ref && block != kNone; block = blocks_[block].next, ++held)
-    if (wanted.attempt == 0) ref = take_in(pool, block, wanted, sought);
-  if (!ref && wanted.attempt == 0 && held < pool.is.blocks_per_customer) {
-    const std::uint32_t block = claim_for(pool, first, customer, wanted.now);
-    if (block == kNoRecord) return std::unexpected(Verdict::no_record);
-    lacks_block = block == kNone;
-    if (!lacks_block) {
-      append(bucket, first, block);
+  if (wanted.attempt == 0) {
+    ref = find(first, sought);
+    std::uint32_t held = 0;
+    for (std::uint32_t block = first; !ref && block != kNone; block = blocks_[block].next, ++held)
       ref = take_in(pool, block, wanted, sought);
+    if (!ref && held < pool.is.blocks_per_customer) {
+      const std::uint32_t block = claim_for(pool, first, customer, wanted.now);
+      if (block == kNoRecord) return std::unexpected(Verdict::no_record);
+      lacks_block = block == kNone;
+      if (!lacks_block) {
+        append(bucket, first, block);
+        ref = take_in(pool, block, wanted, sought);
+      }
     }
   }
   if (!ref) ref = share(pool, first, wanted, sought);
   if (!ref) return std::unexpected(Verdict::no_port);
-  return count(pool, first, *ref, wanted);
+  return count(first, *ref, wanted);
 }
 
 auto PortBlocks::take(const Wanted& wanted) -> std::expected<Taken, Verdict> {
@@ -193,8 +211,8 @@ MappedEnds PortBlocks::ends_at(const PortRef& ref, std::uint8_t protocol) const 
   return mappings(ref.block(), space_of(protocol)).ends_of(ref.offset());
 }
 
-auto PortBlocks::take_again(const Wanted& wanted, const EndpointV4& outside, const MappedEnds& ends)
-    -> std::expected<Taken, Verdict> {
+auto PortBlocks::take_again(const Wanted& wanted, const EndpointV4& outside, const MappedEnds& ends,
+                            bool holds) -> std::expected<Taken, Verdict> {
   const auto refused = std::unexpected(Verdict::no_port);
   const auto place = place_of(outside.address);
   if (!place || place->pool != wanted.pool || is_kept(wanted, outside)) return refused;
@@ -208,7 +226,7 @@ auto PortBlocks::take_again(const Wanted& wanted, const EndpointV4& outside, con
   Bucket& bucket = bucket_of(customer);
   const Guard guard(bucket);
   std::uint32_t first = first_of(bucket, customer, pool.id);
-  if (first != kNone && blocks_[first].sessions == UINT16_MAX) return refused;
+  if (holds && first != kNone && blocks_[first].sessions == UINT16_MAX) return refused;
   if (space == kNoSpace) {
     if (first == kNone) {
       const std::uint32_t block = pool.is.is_deterministic
@@ -217,26 +235,28 @@ auto PortBlocks::take_again(const Wanted& wanted, const EndpointV4& outside, con
       if (block >= kNoRecord) return refused;
       append(bucket, first, block);
     }
-    return count(pool, first, {first, PortRef::kNoPort}, wanted);
+    return count(first, {first, PortRef::kNoPort}, wanted);
   }
   const std::uint32_t block = block_at(*place, outside.port);
   if (block == kNone || !may_have(pool, block, customer)) return refused;
   if (blocks_[block].customer.load(std::memory_order_relaxed) != customer) {
     if (claim(pool, block, customer, wanted.now) >= kNoRecord) return refused;
     append(bucket, first, block);
+  } else if (blocks_[block].pool != pool.id) {
+    return refused;  // lost, or not yet his by this pool
   }
   const Mappings all = mappings_made(block, space);
   const PortRef ref{block, offset_of(pool, outside.port)};
   if (all.is_free(ref.offset())) {
     const Hash hash = ends.hash(hasher_);
     if (all.find(ends, hash)) return refused;  // the endpoint has another port by now
-    all.insert(ends, hash, ref.offset());
+    all.insert(ends, hash, ref.offset(), holds);
   } else if (pool.is.shares_ports() || all.ends_of(ref.offset()) == ends) {
-    all.use(ref.offset());
+    all.use(ref.offset(), holds);
   } else {
     return refused;
   }
-  return count(pool, first, ref, wanted);
+  return count(first, ref, wanted, holds);
 }
 
 // --- from outside
@@ -258,7 +278,7 @@ auto PortBlocks::enter(const Arrived& arrived, bool takes) -> std::expected<Insi
     return refused;
   const Mappings all = mappings(block, space);
   const auto offset = offset_of(pool, arrived.outside.port);
-  if (all.is_free(offset)) return refused;
+  if (all.is_free(offset) || !all.is_held(offset)) return refused;
   const MappedEnds ends = all.ends_of(offset);
   if (pool.is.filtering == Dependence::address_dependent) {
     const bool passes = pool.is.has_peers() ? all.is_admitted(offset, arrived.remote.address)
@@ -267,45 +287,61 @@ auto PortBlocks::enter(const Arrived& arrived, bool takes) -> std::expected<Insi
   }
   const Inside inside{{block, offset}, {ends.inside, ends.inside_port}, customer};
   if (!takes) return inside;
-  const std::uint32_t first = first_of(bucket, customer, pool.id);
-  if (blocks_[first].sessions >= pool.is.sessions_per_customer) {
-    pool.counts->over_limit.fetch_add(1, std::memory_order_relaxed);
-    return std::unexpected(Verdict::customer_limit);
-  }
-  all.use(offset);
-  count(pool, first, inside.ref,
-        {.inside = inside.inside,
-         .remote = arrived.remote,
-         .protocol = arrived.protocol,
-         .now = arrived.now});
+  all.use(offset, false);
+  count(kNone, inside.ref, {}, false);
   return inside;
+}
+
+bool PortBlocks::hold(const PortRef& ref, std::uint8_t protocol, const AddressV4& remote,
+                      bool is_limited) {
+  const Block& block = blocks_[ref.block()];
+  const CustomerNumber customer = block.customer.load(std::memory_order_relaxed);
+  Bucket& bucket = bucket_of(customer);
+  const Guard guard(bucket);
+  std::uint32_t first = kNone;
+  if (block.pool != kLost) {
+    first = first_of(bucket, customer, block.pool);
+    const auto pool = std::ranges::find(pools_, std::uint16_t{block.pool}, &Pool::id);
+    const std::uint32_t limit =
+        is_limited && pool != pools_.end() ? pool->is.sessions_per_customer : UINT16_MAX;
+    if (blocks_[first].sessions >= limit) {
+      if (pool != pools_.end()) pool->counts->over_limit.fetch_add(1, std::memory_order_relaxed);
+      return false;
+    }
+  }
+  mappings(ref.block(), space_of(protocol)).hold(ref.offset());
+  count_for_customer(first, ref, protocol, remote);
+  return true;
+}
+
+void PortBlocks::let_go(const PortRef& ref, std::uint8_t protocol, const AddressV4& remote) {
+  Bucket& bucket = bucket_of(blocks_[ref.block()].customer.load(std::memory_order_relaxed));
+  const Guard guard(bucket);
+  uncount_for_customer(bucket, ref, protocol, remote);
+  mappings(ref.block(), space_of(protocol)).let_go(ref.offset());
 }
 
 // --- the end of a session
 
 void PortBlocks::release(const PortRef& ref, std::uint8_t protocol, const AddressV4& remote,
-                         Tick now) {
+                         Tick now, bool holds) {
   Block& block = blocks_[ref.block()];
-  const CustomerNumber customer = block.customer.load(std::memory_order_relaxed);
+  Bucket& bucket = bucket_of(block.customer.load(std::memory_order_relaxed));
   {
-    Bucket& bucket = bucket_of(customer);
     const Guard guard(bucket);
-    if (ref.offset() != PortRef::kNoPort) {
-      const Mappings all = mappings(ref.block(), space_of(protocol));
-      if (blocks_.extent_of(ref.block()).kind.has_peers) all.dismiss(ref.offset(), remote);
-      all.release(ref.offset());
-    }
+    if (holds) uncount_for_customer(bucket, ref, protocol, remote);
+    if (ref.offset() != PortRef::kNoPort)
+      mappings(ref.block(), space_of(protocol)).release(ref.offset(), holds);
     const std::uint32_t left = block.uses.load(std::memory_order_relaxed) - 1;
     block.uses.store(left, std::memory_order_relaxed);
     if (left == 0) block.idle_since = now;
-    if (block.pool != kLost) {
-      --blocks_[first_of(bucket, customer, block.pool)].sessions;
-      return;
-    }
-    if (left != 0) return;
-    drop(bucket, ref.block(), now);
+    if (block.pool != kLost || left != 0) return;
   }
+  // Other blocks with ports of a lost one rest from now on, before it stops to hold them back. A
+  // lost block without sessions stays as it is until this thread drops it.
   rest_others(ref.block(), now);
+  const Guard guard(bucket);
+  drop(bucket, ref.block(), now);
 }
 
 }  // namespace millrace

@@ -49,12 +49,14 @@ std::optional<HeldBlock> PortBlocks::block(std::uint32_t number) const {
 
 CustomerNumber PortBlocks::customer_of(std::uint32_t block) const {
   const auto& customer = blocks_[block].customer;
-  const CustomerNumber is = customer.load(std::memory_order_acquire);
-  if (is == 0 || !is_logged(block)) return 0;
-  // Under the lock a block changes together with its record.
-  const Guard guard(bucket_of(is));
-  const CustomerNumber now = customer.load(std::memory_order_relaxed);
-  return now == kNobody ? 0 : now;
+  if (!is_logged(block)) return 0;
+  for (;;) {
+    const CustomerNumber is = customer.load(std::memory_order_acquire);
+    if (is == 0 || is == kNobody) return 0;
+    // Under its customer's lock a block changes together with its record.
+    const Guard guard(bucket_of(is));
+    if (customer.load(std::memory_order_relaxed) == is) return is;
+  }
 }
 
 PoolUse PortBlocks::use_of(std::size_t number) const {

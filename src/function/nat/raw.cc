@@ -39,7 +39,7 @@ Keys<RawNat> nat_keys() {
   using P = NatPool;
   using R = RawNatRule;
   const Keys<RawPool> pool{
-      {"name", text(&RawPool::name), true},
+      {"name", name_text(&RawPool::name), true},
       {"addresses", texts(&RawPool::addresses), true},
       {"ports", text(&RawPool::ports)},
       {"mapping", of_pool(choice(&P::mapping, dependences()))},

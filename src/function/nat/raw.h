@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "function/nat/settings.h"
@@ -24,7 +25,7 @@ struct RawNatRule {
   std::vector<config::Text> destination;
   std::vector<config::Text> exempt;
   std::vector<config::Text> customers;
-  unsigned customer_prefix = 32;
+  std::optional<unsigned> customer_prefix;
   std::uint32_t source_groups = 0;
   config::Text pool;
 };

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "function/nat/raw.h"
 #include "function/nat/settings.h"
 #include "function/reader.h"
+#include "host/addresses_of.h"
 #include "toml/addresses.h"
 #include "toml/keys.h"
 
@@ -40,6 +42,8 @@ class Maker {
     for (const auto& port : around_.ports) settings_->ports.push_back(port.name);
     for (const RawNatRule& rule : raw_.rules) add_rule(rule);
     settings_->index();
+    number_pools_of_groups();
+    check_shared();
     check_places();
     for (const RawForward& forward : raw_.forwards) add_forward(forward);
     settings_->forwards = NatForwards(std::move(forwards_));
@@ -85,6 +89,7 @@ class Maker {
                       to_string(*prefix) + " has more than 65536 addresses: give a longer prefix");
         continue;
       }
+      check_unicast(prefix->address, text, "nat.pool.addresses");
       pool.prefixes.push_back(*prefix);
       of_pools_.emplace_back(*prefix, text.line);
     }
@@ -121,6 +126,15 @@ class Maker {
     problems_.add(text.line, key,
                   prefix ? "0.0.0.0/0 is too much: give a longer prefix" : prefix.error());
     return std::nullopt;
+  }
+
+  /// Notes a problem for a public address, or the first one of a prefix, that no host may have.
+  void check_unicast(const AddressV4& address, const Text& text, std::string_view key) {
+    if (!is_unicast(address))
+      problems_.add(text.line, key,
+                    text.value +
+                        " is of 0.0.0.0/8, 127.0.0.0/8 or 224.0.0.0/3, which are no addresses of "
+                        "hosts: give public ones");
   }
 
   /// Notes a problem for each prefix of a pool that is within another one.
@@ -169,17 +183,18 @@ class Maker {
           "no pool is called " + in_quotes(raw.pool.value) +
               (names.empty() ? ": give a [[nat.pool]]" : ": give one of " + joined(names, ", ")));
     rule.pool = static_cast<std::uint16_t>(pool - names.begin());
-    rule.customer_bits = raw.customer_prefix;
+    rule.customer_bits = raw.customer_prefix.value_or(32);
     rule.source_groups = raw.source_groups;
     add_customers(raw, rule);
     check_groups(raw, rule);
     for (const Text& text : raw.source) {
       const auto prefix = prefix_from(text, "nat.rule.source", rule.source_groups != 0);
       if (!prefix) continue;
-      if (prefix->bits != 0 && prefix->address.bytes[0] == 0) {
+      if (const unsigned first = prefix->address.bytes[0];
+          prefix->bits != 0 && (first == 0 || first == 127)) {
         problems_.add(text.line, "nat.rule.source",
-                      to_string(*prefix) +
-                          " has addresses of 0.0.0.0/8, which are no customer's: give others");
+                      to_string(*prefix) + " has addresses of " + std::to_string(first) +
+                          ".0.0.0/8, which are no customer's: give others");
         continue;
       }
       if (!check_once(*prefix, text.line, rule)) continue;
@@ -213,14 +228,55 @@ class Maker {
     const auto problem = [&](const std::string& what) {
       problems_.add(raw.line, "nat.rule.source_groups", what);
     };
-    if (rule.customer_bits != 32) problem("customer_prefix is given, too: leave one of them out");
+    if (raw.customer_prefix) problem("customer_prefix is given, too: leave one of them out");
     if (!rule.customers.empty())
       problem("is for customers without tunnels and VLANs: leave it out");
     if (rule.pool < settings_->pools.size() && settings_->pools[rule.pool].is_deterministic)
       problem("cannot have a deterministic pool: give another pool");
-    if (rule.pool >= SourceGroup::kMostPools)
-      problem("needs one of the first " + std::to_string(SourceGroup::kMostPools) +
-              " pools: move this pool to the front");
+  }
+
+  /// Gives each pool with groups of sources a number, which its name chooses among those that are
+  /// left: as far as possible, a pool's number depends on no other pool.
+  void number_pools_of_groups() {
+    std::map<std::string, std::vector<NatRule*>> pools;
+    for (NatRule& rule : settings_->rules) {
+      if (rule.source_groups != 0 && rule.pool < settings_->pools.size())
+        pools[settings_->pools[rule.pool].name].push_back(&rule);
+    }
+    if (pools.size() > SourceGroup::kMostPools)
+      return problems_.add(raw_.rules.front().line, "nat.rule.source_groups",
+                           std::to_string(pools.size()) +
+                               " pools have groups of sources, more than " +
+                               std::to_string(SourceGroup::kMostPools) + ": give fewer pools");
+    std::set<std::uint8_t> taken;
+    for (const auto& [name, rules] : pools) {
+      std::uint32_t hash = 2166136261;  // FNV-1a
+      for (const char c : name) hash = (hash ^ static_cast<std::uint8_t>(c)) * 16777619;
+      auto number = static_cast<std::uint8_t>(hash >> 24);
+      while (!taken.insert(number).second) ++number;
+      for (NatRule* const rule : rules) rule->number_of_pool = number;
+    }
+  }
+
+  /// Notes a problem if two rules would have a customer in common.
+  void check_shared() {
+    const auto shared = settings_->shared_customer();
+    if (!shared) return;
+    const auto raw_of = [this](const NatRule* rule) -> const RawNatRule& {
+      return raw_.rules[static_cast<std::size_t>(rule - settings_->rules.data())];
+    };
+    const auto& [one, other] =
+        std::minmax(raw_of(shared->rule), raw_of(shared->other),
+                    [](const RawNatRule& a, const RawNatRule& b) { return a.line < b.line; });
+    const std::string address = to_string(address_with(shared->customer));
+    const auto bits = [](const RawNatRule& rule) {
+      return std::to_string(rule.customer_prefix.value_or(32));
+    };
+    problems_.add(other.line, "nat.rule.customer_prefix",
+                  address + "/" + bits(other) + " and, of the rule in line " +
+                      std::to_string(one.line) + ", " + address + "/" + bits(one) +
+                      " would be one customer, whose addresses the rules divide: give both rules "
+                      "the same customer_prefix, or all of these addresses to one of them");
   }
 
   /// Notes a problem for each deterministic pool whose customers do not fit.
@@ -242,8 +298,9 @@ class Maker {
   /// Reads which customers a rule is for.
   void add_customers(const RawNatRule& raw, NatRule& rule) {
     constexpr std::string_view kKey = "nat.rule.customers";
+    const bool are_known = !problems_.has("port.");
     for (const Text& text : raw.customers) {
-      if (around_.customers->empty()) {
+      if (around_.customers->empty() && are_known) {
         problems_.add(text.line, kKey,
                       "no port has customers: give a [[port]] with customers, or leave this key "
                       "out");
@@ -256,13 +313,13 @@ class Maker {
       }
       const auto named = around_.customers->named(text.value);
       if (named && !rule.is_for_any) rule.customers.push_back(*named);
-      if (!named)
+      if (!named && are_known)
         problems_.add(text.line, kKey,
                       "no customer is called " + in_quotes(text.value) +
                           ": give \"any\", or names, tunnels' far ends, prefixes, or VLANs like "
                           "access.100 of [[port]].customers");
     }
-    if (!rule.customers.empty() && rule.customer_bits != 32)
+    if (!rule.customers.empty() && raw.customer_prefix)
       problems_.add(raw.line, "nat.rule.customer_prefix",
                     "is for customers without tunnels and VLANs: leave it out");
   }
@@ -302,6 +359,7 @@ class Maker {
     if (!raw.outside.given || !raw.inside.given) return;
     auto forward = public_end(problems_, raw.outside);
     if (!forward || !take_inside(problems_, raw.inside, *forward)) return;
+    check_unicast(forward->address, raw.outside, "nat.forward.public");
     check_public(raw.outside, *forward);
     const auto zone = zone_named(raw.customer);
     if (!zone) return;
@@ -342,6 +400,7 @@ class Maker {
     if (!name.given) return 0;
     const auto named = around_.customers->named(name.value);
     if (named && named->second == named->first + 1) return named->first;
+    if (problems_.has("port.")) return std::nullopt;
     problems_.add(name.line, "nat.forward.customer",
                   in_quotes(name.value) +
                       " is no customer of a port: give a name, a far end or a VLAN like access.100 "

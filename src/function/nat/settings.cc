@@ -144,8 +144,13 @@ bool NatSettings::is_hosts(Zone customer, const AddressV4& address) const {
 }
 
 std::string NatSettings::name_of(CustomerNumber customer) const {
-  if (const auto group = SourceGroup::of(customer); group && group->pool < pools.size())
-    return pools[group->pool].name + "/" + std::to_string(group->group);
+  if (const auto group = SourceGroup::of(customer)) {
+    const auto is_its = [&group](const NatRule& rule) {
+      return rule.source_groups != 0 && rule.number_of_pool == group->pool;
+    };
+    const auto rule = std::ranges::find_if(rules, is_its);
+    if (rule != rules.end()) return pools[rule->pool].name + "/" + std::to_string(group->group);
+  }
   if (const Zone zone = zone_of(customer); zone != 0) return customers->name_of(zone);
   const AddressV4 address = address_with(customer);
   return to_string(Prefix<AddressV4>{address, bits_of(address)});
@@ -161,7 +166,8 @@ unsigned NatSettings::bits_of(const AddressV4& address) const {
     };
     return rule.customers.empty() && std::ranges::any_of(rule.sources, is_his);
   };
-  if (const NatRule* const rule = rule_of(0, address)) return rule->customer_bits;
+  const NatRule* const by = rule_of(0, address);
+  if (by != nullptr && customer_by(*by, 0, address) == number_of(address)) return by->customer_bits;
   const auto rule = std::ranges::find_if(rules, begins_there);
   return rule != rules.end() ? rule->customer_bits : 8 * AddressV4::kBytes;
 }
@@ -176,7 +182,38 @@ CustomerNumber NatSettings::customer_by(const NatRule& rule, Zone zone, const Ad
   if (rule.source_groups == 0) return number_of(prefix_of(inside, rule.customer_bits));
   const std::uint32_t hash = number_of(inside) * 0x9e3779b1U;
   const std::uint64_t group = std::uint64_t{hash} * rule.source_groups >> 32;
-  return SourceGroup{rule.pool, static_cast<std::uint32_t>(group)}.number();
+  return SourceGroup{rule.number_of_pool, static_cast<std::uint32_t>(group)}.number();
+}
+
+std::optional<NatSettings::Shared> NatSettings::shared_customer() const {
+  // Between two of these numbers, all addresses have the same rule.
+  std::vector<std::uint32_t> bounds;
+  const auto add = [&bounds](const Prefix<AddressV4>& prefix) {
+    bounds.push_back(number_of(prefix.address));
+    if (prefix.bits != 0) bounds.push_back(bounds.back() + addresses_in(prefix));
+  };
+  for (const NatRule& rule : rules) {
+    if (rule.customers.empty()) std::ranges::for_each(rule.sources, add);
+  }
+  for (const NatPool& pool : pools) std::ranges::for_each(pool.prefixes, add);
+  std::ranges::sort(bounds);
+  const auto again = std::ranges::unique(bounds);
+  bounds.erase(again.begin(), again.end());
+  // Only the first customer behind a bound can be known by an address before it, so he is the only
+  // one that a rule for earlier addresses may have, too: as its first one there, or by his address.
+  std::map<CustomerNumber, const NatRule*> firsts;
+  for (const std::uint32_t bound : bounds) {
+    const NatRule* const rule = rule_of(0, address_with(bound));
+    if (rule == nullptr || rule->source_groups != 0) continue;
+    const CustomerNumber customer = customer_by(*rule, 0, address_with(bound));
+    const NatRule* const first = firsts.emplace(customer, rule).first->second;
+    for (const NatRule* const other : {first, rule_of(0, address_with(customer))}) {
+      if (other != nullptr && other->customer_bits != rule->customer_bits &&
+          customer_by(*other, 0, address_with(customer)) == customer)
+        return Shared{customer, rule, other};
+    }
+  }
+  return std::nullopt;
 }
 
 std::optional<CustomerNumber> NatSettings::customer_by_place(const AddressV4& address,
@@ -200,7 +237,7 @@ std::optional<CustomerNumber> NatSettings::customer_named(const std::string& nam
     if (rule.source_groups == 0 || !name.starts_with(pool)) continue;
     const auto group =
         parse_number(std::string_view(name).substr(pool.size()), rule.source_groups - 1);
-    if (group) return SourceGroup{rule.pool, *group}.number();
+    if (group) return SourceGroup{rule.number_of_pool, *group}.number();
   }
   // Another customer is known by an address inside, or by his prefix.
   constexpr unsigned kAll = 8 * AddressV4::kBytes;

@@ -99,6 +99,8 @@ struct NatRule {
   /// Number of customers among which a hash divides the sources, in place of `customer_bits`; 0:
   /// it does not.
   std::uint32_t source_groups = 0;
+  /// With `source_groups`, a number of the pool that depends on its name: pools may change places.
+  std::uint8_t number_of_pool = 0;
   std::vector<Prefix<AddressV4>> sources;  ///< distinct, also from those of other rules
   /// Destinations to which sources are translated; empty: to all.
   std::vector<Prefix<AddressV4>> destinations;
@@ -177,6 +179,15 @@ struct NatSettings final : FunctionSettings {
   /// Returns the customer with that inside address, by the rule for it. `zone`: the number of the
   /// port's customer; 0: of none.
   static CustomerNumber customer_by(const NatRule& rule, Zone zone, const AddressV4& inside);
+  /// A customer of no tunnel that two rules with different `customer_bits` would have in common.
+  struct Shared {
+    CustomerNumber customer = 0;
+    const NatRule* rule = nullptr;
+    const NatRule* other = nullptr;
+  };
+  /// Returns such a customer, as he is known by the first address of his prefix; none if there is
+  /// none.
+  std::optional<Shared> shared_customer() const;
   /// True if the host has that address, for packets from a customer in a VLAN or from elsewhere.
   bool is_hosts(Zone customer, const AddressV4& address) const;
   /// Returns the customer's name: his address or prefix, that of `Customers`, or POOL/GROUP.
