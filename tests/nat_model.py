@@ -63,36 +63,31 @@ exempt = "{self.exempt}.0.0.0/8"
 
 
 class Session:
-    """A session. It has a leg, or two if both of its ends are customers' (a hairpin)."""
+    """A session of a customer's end and a remote one, which may be another customer's public end (a hairpin)."""
 
-    __slots__ = ("protocol", "state", "last", "deadline", "legs", "fins")
+    __slots__ = ("protocol", "state", "last", "deadline", "fins", "inside", "remote", "mapping", "by_inside", "is_live")
 
-    def __init__(self, protocol, now):
-        self.protocol, self.state, self.last, self.legs, self.fins = protocol, "new", now, [], set()
+    def __init__(self, protocol, now, inside, remote, mapping, by_inside):
+        self.protocol, self.state, self.last, self.fins, self.is_live = protocol, "new", now, set(), True
         self.deadline = now + TIMEOUT_S[protocol, "new"] * SECOND
-
-
-class Leg(NamedTuple):
-    session: Session
-    inside: tuple  # an end
-    remote: tuple
-    mapping: "Mapping"
-    is_originator: bool  # the inside has begun the session
+        self.inside, self.remote, self.mapping, self.by_inside = inside, remote, mapping, by_inside  # by_inside: the inside has begun it
 
     @property
     def public(self):
         return self.mapping.public
 
-    @property
-    def other(self):
-        return next((leg for leg in self.session.legs if leg is not self), None)
+    def holds(self):
+        """Whether the session counts for its customer, and holds its mapping open: surely, and perhaps. docs/nat.md: once the inside has
+        answered; of TCP, once the handshake is done, and the NAT may see it end earlier or later than this model."""
+        return self.by_inside or self.state in ("replied", "established"), self.by_inside or self.state not in ("new", "answered")
 
 
 class Mapping:
-    __slots__ = ("key", "inside", "public", "legs")
+    __slots__ = ("key", "inside", "public", "sessions", "own")
 
     def __init__(self, key, inside, public):
-        self.key, self.inside, self.public, self.legs = key, inside, public, 0
+        self.key, self.inside, self.public = key, inside, public
+        self.sessions = self.own = 0  # own: those that the inside has begun
 
 
 class Model:
@@ -102,8 +97,9 @@ class Model:
         self.shares = settings.mapping == settings.filtering == ADDRESS_AND_PORT
         self.ports = Ports(settings, self.shares)
         self.from_inside, self.from_outside, self.mappings = {}, {}, {}
-        self.sessions = collections.Counter()  # of a customer
-        self.remotes = collections.Counter()  # sessions of a mapping to a remote address
+        self.sessions = collections.Counter()  # of a customer, which he has begun
+        self.remotes = collections.Counter()  # sessions of a mapping to a remote address, which the inside has begun
+        self.strangers = collections.defaultdict(set)  # sessions from outside, by customer
         self.deadlines, self.number, self.now = [], 0, 0
         self.datagrams, self.waiting = {}, collections.defaultdict(list)
         self.counts = collections.Counter()
@@ -118,7 +114,7 @@ class Model:
             session = heapq.heappop(self.deadlines)[2]
             if session.deadline > now:
                 self.push(session)
-            elif session.legs:
+            elif session.is_live:
                 self.counts["timeouts"] += 1
                 self.end(session, session.deadline)
 
@@ -127,16 +123,20 @@ class Model:
         heapq.heappush(self.deadlines, (session.deadline, self.number, session))
 
     def end(self, session, when):
-        for leg in session.legs:
-            del self.from_inside[session.protocol, leg.inside, leg.remote]
-            del self.from_outside[session.protocol, leg.remote, leg.public]
-            self.sessions[leg.inside[0]] -= 1
-            self.remotes[leg.mapping, leg.remote[0]] -= 1
-            leg.mapping.legs -= 1
-            if leg.mapping.legs == 0:
-                del self.mappings[leg.mapping.key]
-                self.ports.give_back(session.protocol, leg.mapping, when, self.now)
-        session.legs = []
+        mapping = session.mapping
+        del self.from_inside[session.protocol, session.inside, session.remote]
+        del self.from_outside[session.protocol, session.remote, session.public]
+        if session.by_inside:
+            self.sessions[session.inside[0]] -= 1
+            self.remotes[mapping, session.remote[0]] -= 1
+            mapping.own -= 1
+        else:
+            self.strangers[session.inside[0]].discard(session)
+        mapping.sessions -= 1
+        if mapping.sessions == 0:
+            del self.mappings[mapping.key]
+            self.ports.give_back(session.protocol, mapping, when, self.now)
+        session.is_live = False
 
     # Packets
 
@@ -151,13 +151,13 @@ class Model:
                     return
                 self.check_later(data, left, self.datagrams[key])
                 return
-        expected, leg = self.expected(data, left)
+        expected, met = self.expected(data, left)
         if left != expected:
-            state = leg and (leg.session.state, (self.now - leg.session.last) / SECOND, leg.is_originator)
-            raise Wrong(f"expected {self.shown(expected)} {state}")
+            states = [(one.state, (self.now - one.last) / SECOND, by_inside) for one, by_inside in met]
+            raise Wrong(f"expected {self.shown(expected)} {states}")
         self.counts["passed" if left else "dropped"] += 1
         if fragment:
-            self.datagrams[key] = leg and (leg, expected[12:16], expected[16:20])
+            self.datagrams[key] = expected and (met, expected[12:16], expected[16:20])
             for later in self.waiting.pop(key, ()):
                 self.check_later(*later, self.datagrams[key])
 
@@ -165,10 +165,10 @@ class Model:
         if first is None:
             expected = None
         else:
-            leg, source, to = first
+            met, source, to = first
             expected = make.rewritten(data, (source, 0), (to, 0))
-            by_inside = data[12:16] == leg.inside[0] or leg.other is not None
-            self.touch(leg.session, by_inside or leg.session.protocol not in INSIDE_ONLY | {TCP})
+            for session, by_inside in met:
+                self.touch(session, by_inside or session.protocol not in INSIDE_ONLY | {TCP})
         if left != expected:
             raise Wrong(f"of a later fragment expected {self.shown(expected)}")
         self.counts["later fragments"] += 1
@@ -185,26 +185,36 @@ class Model:
     def shown(packet):
         return "nothing" if packet is None else packet.hex()
 
-    def expected(self, data, left):
-        """Returns what must leave, and the session's leg if there is one."""
-        protocol, source, to = data[9], data[12:16], data[16:20]
-        from_customer, to_pool = source[0] == self.settings.inside, to in self.pool
-        if protocol == ICMP and data[20] in make.ERRORS:
-            return self.expected_error(data, from_customer, to_pool, left), None
-        if protocol == ICMP:
+    def ends(self, data, from_customer):
+        """Returns a packet's ends. An ICMP query has an identifier, which counts as the port of the customer's end."""
+        source, to = data[12:16], data[16:20]
+        if data[9] == ICMP:
             identifier = int.from_bytes(data[24:26], "big")
             ports = (identifier, None) if from_customer else (None, identifier)
         else:
             ports = int.from_bytes(data[20:22], "big"), int.from_bytes(data[22:24], "big")
-        ends = (source, ports[0]), (to, ports[1])
-        if from_customer and to_pool:
-            return self.hairpin(data, protocol, *ends, left)
-        if from_customer and to[0] != self.settings.exempt:
-            return self.to_outside(data, protocol, *ends, left)
+        return (source, ports[0]), (to, ports[1])
+
+    def expected(self, data, left):
+        """Returns what must leave, and the sessions that the packet met, each with whether it came from inside. RFC 4787, REQ-9: what a
+        customer sends to a public address is as if it left, and came back from outside."""
+        from_customer, to_pool = data[12] == self.settings.inside, data[16:20] in self.pool
+        if data[9] == ICMP and data[20] in make.ERRORS:
+            out = self.expected_error(data, from_customer, left)
+            comes_again = out is not None and out != data and from_customer and to_pool
+            return self.expected_error(out, False, left) if comes_again else out, []
+        if from_customer and data[16] != self.settings.exempt:
+            out, session = self.to_outside(data, left)
+            if out is None or not to_pool:
+                return out, [(session, True)] if session else []
+            again, receiver = self.to_inside(out, left)
+            self.counts["hairpins" if again else "hairpins dropped"] += 1
+            return again, [(session, True)] + [(receiver, False)] * (receiver is not None)
         if to_pool:
-            return self.to_inside(data, protocol, *ends)
+            out, session = self.to_inside(data, left)
+            return out, [(session, False)] if session else []
         self.counts["untouched"] += 1
-        return data, None
+        return data, []
 
     @staticmethod
     def begins(data):
@@ -215,36 +225,36 @@ class Model:
             return data[32] == make.INIT
         return True
 
-    def to_outside(self, data, protocol, inside, remote, left):
-        leg = self.begun_anew(self.from_inside.get((protocol, inside, remote)), data)
-        if leg is None:
-            leg = self.open(data, protocol, inside, remote, left)
-            if leg is None:
+    def to_outside(self, data, left):
+        """Returns a customer's packet with its public source, and its session; or None, and the session if there is one."""
+        protocol, (inside, remote) = data[9], self.ends(data, True)
+        session = self.begun_anew(self.from_inside.get((protocol, inside, remote)), data)
+        if session is None:
+            session = self.open(data, protocol, inside, remote, left)
+            if session is None:
                 return None, None
             self.counts["sessions from inside"] += 1
-            self.push(leg.session)
-        else:
-            self.follow_packet(leg.session, leg.is_originator, True, data)
-        return make.rewritten(data, leg.public, remote), leg
+        elif not self.follow_packet(session, session.by_inside, True, data, left):
+            return None, session
+        return make.rewritten(data, session.public, remote), session
 
     def key(self, protocol, inside, remote):
         """Returns the key of a session's mapping."""
         return protocol, inside, (None, remote[0], remote)[self.settings.mapping]
 
-    def begun_anew(self, leg, data):
-        """Returns the leg, or None after a SYN has ended its session, which was closed, for another one (RFC 9293, 3.6.1)."""
-        if leg and leg.session.state == "closed" and leg.session.protocol == TCP and self.begins(data):
-            self.end(leg.session, self.now)
+    def begun_anew(self, session, data):
+        """Returns the session, or None after a SYN has ended it, which was closed, for another one (RFC 9293, 3.6.1)."""
+        if session and session.state == "closed" and session.protocol == TCP and self.begins(data):
+            self.end(session, self.now)
             return None
-        return leg
+        return session
 
     def open(self, data, protocol, inside, remote, left):
-        """Begins a session of the inside; returns its leg, or None if it may not begin."""
+        """Begins a session of the inside; returns it, or None if it may not begin."""
         if not self.begins(data):
             self.counts["without a beginning"] += 1
             return None
-        if self.sessions[inside[0]] >= self.settings.sessions:
-            self.counts["over the customer's limit"] += 1
+        if not self.has_room(inside[0], left):
             return None
         key = self.key(protocol, inside, remote)
         mapping = self.mappings.get(key)
@@ -262,80 +272,75 @@ class Model:
             self.ports.take(protocol, inside, remote, public, self.now, self.from_outside)
             mapping = self.mappings[key] = Mapping(key, inside, public)
             self.ports.users[protocol, public].append(mapping)
-        return self.added(Session(protocol, self.now), inside, remote, mapping, True)
+        return self.added(Session(protocol, self.now, inside, remote, mapping, True))
 
-    def added(self, session, inside, remote, mapping, is_originator):
-        leg = Leg(session, inside, remote, mapping, is_originator)
-        if (session.protocol, inside, remote) in self.from_inside or (session.protocol, remote, mapping.public) in self.from_outside:
+    def holding(self, customer, is_it=lambda session: True):
+        """Returns how many of the customer's sessions from outside hold something, surely and perhaps."""
+        holds = [session.holds() for session in self.strangers[customer] if is_it(session)]
+        return sum(surely for surely, _ in holds), sum(perhaps for _, perhaps in holds)
+
+    def has_room(self, customer, left):
+        """True if the customer may have one more session that counts. What the model cannot know, the NAT has decided."""
+        surely, perhaps = (self.sessions[customer] + more for more in self.holding(customer))
+        if surely < self.settings.sessions and (perhaps < self.settings.sessions or left is not None):
+            return True
+        self.counts["over the customer's limit"] += 1
+        return False
+
+    def added(self, session):
+        protocol, inside, remote, mapping = session.protocol, session.inside, session.remote, session.mapping
+        if (protocol, inside, remote) in self.from_inside or (protocol, remote, mapping.public) in self.from_outside:
             raise Wrong(f"two sessions of {inside} and {remote}")
-        session.legs.append(leg)
-        self.from_inside[session.protocol, inside, remote] = leg
-        self.from_outside[session.protocol, remote, mapping.public] = leg
-        self.sessions[inside[0]] += 1
-        self.remotes[mapping, remote[0]] += 1
-        mapping.legs += 1
-        return leg
+        self.from_inside[protocol, inside, remote] = self.from_outside[protocol, remote, mapping.public] = session
+        if session.by_inside:
+            self.sessions[inside[0]] += 1
+            self.remotes[mapping, remote[0]] += 1
+            mapping.own += 1
+        else:
+            self.strangers[inside[0]].add(session)
+        mapping.sessions += 1
+        self.push(session)
+        return session
 
-    def to_inside(self, data, protocol, remote, public):
-        leg = self.begun_anew(self.from_outside.get((protocol, remote, public)), data)
-        if leg is None:
-            mapping = self.admitting(protocol, remote, public, data)
+    def to_inside(self, data, left):
+        """Returns a packet to a public end with its inside destination, and its session; or None, and None."""
+        protocol, (remote, public) = data[9], self.ends(data, False)
+        session = self.begun_anew(self.from_outside.get((protocol, remote, public)), data)
+        if session is None:
+            mapping = self.admitting(protocol, remote, public, data, left)
             if mapping is None:
                 return None, None
             self.counts["sessions from outside"] += 1
-            leg = self.added(Session(protocol, self.now), mapping.inside, remote, mapping, False)
-            self.push(leg.session)
-        else:
-            self.follow_packet(leg.session, not leg.is_originator, False, data)
-        return make.rewritten(data, remote, leg.inside), leg
+            session = self.added(Session(protocol, self.now, mapping.inside, remote, mapping, False))
+        elif not self.follow_packet(session, not session.by_inside, False, data, left):
+            return None, session
+        return make.rewritten(data, remote, session.inside), session
 
-    def admitting(self, protocol, remote, public, data):
-        """Returns the mapping for which a packet of no session passes from outside (RFC 4787, REQ-8), or None."""
+    def admitting(self, protocol, remote, public, data, left):
+        """Returns the mapping for which a packet of no session passes from outside (RFC 4787, REQ-8; REQ-6: strangers hold none open), or
+        None."""
         users = self.ports.users.get((protocol, public))
         if not users:
             self.counts["to no mapping"] += 1
             return None
         mapping = users[0]
-        if self.settings.filtering == ADDRESS_AND_PORT or (
-            self.settings.filtering == ADDRESS and not self.remotes[mapping, remote[0]]
-        ):
+        if self.settings.filtering == ADDRESS_AND_PORT:
             self.counts["filtered"] += 1
+            return None
+        by_address = self.settings.filtering == ADDRESS
+        own = self.remotes[mapping, remote[0]] if by_address else mapping.own
+        surely, perhaps = (own + more for more in self.holding(mapping.inside[0], lambda session: session.mapping is mapping and (
+            not by_address or session.remote[0] == remote[0])))
+        if perhaps == 0 or (surely == 0 and left is None):
+            self.counts["filtered" if by_address else "held open by strangers only"] += 1
             return None
         if not self.begins(data):
             self.counts["without a beginning"] += 1
-            return None
-        if self.sessions[mapping.inside[0]] >= self.settings.sessions:
-            self.counts["over the customer's limit"] += 1
             return None
         if (protocol, mapping.inside, remote) in self.from_inside:
             self.counts["collisions"] += 1  # the inside already speaks with that end, from another public end
             return None
         return mapping
-
-    def hairpin(self, data, protocol, inside, to, left):
-        """RFC 4787, REQ-9: the receiver sees the sender's public end. docs/nat.md: with endpoint-independent filtering, and no pings."""
-        leg = self.from_inside.get((protocol, inside, to))
-        if leg is None:
-            users = self.ports.users.get((protocol, to))
-            if not users or self.settings.filtering != INDEPENDENT or protocol == ICMP:
-                self.counts["hairpins dropped"] += 1
-                return None, None
-            receiver = users[0]
-            room = self.settings.sessions - self.sessions[receiver.inside[0]]
-            if self.mappings.get(self.key(protocol, inside, to)) is receiver:  # the answer's ends would be those of this packet
-                self.counts["hairpins to oneself dropped"] += 1
-                return None, None
-            if not self.begins(data) or room < 1 + (receiver.inside[0] == inside[0]):
-                return None, None
-            leg = self.open(data, protocol, inside, to, left)
-            if leg is None:
-                return None, None
-            self.added(leg.session, receiver.inside, leg.public, receiver, False)
-            self.push(leg.session)
-            self.counts["hairpins"] += 1
-        else:
-            self.follow_packet(leg.session, leg.is_originator, True, data)
-        return make.rewritten(data, leg.public, leg.other.inside), leg
 
     # States
 
@@ -351,7 +356,8 @@ class Model:
             self.push(session)
         session.deadline = deadline
 
-    def follow_packet(self, session, by_originator, by_inside, data):
+    def follow_packet(self, session, by_originator, by_inside, data, left):
+        """Returns False, and changes nothing, if the session would be one too many that counts for its customer."""
         protocol, state = session.protocol, session.state
         counts = by_inside or protocol not in INSIDE_ONLY
         if protocol == TCP:
@@ -366,8 +372,12 @@ class Model:
                 state = "established"
         elif not by_originator:
             state = "replied"
+        holds, _ = session.holds()
+        if not holds and state in ("replied", "established") and not self.has_room(session.inside[0], left):
+            return False
         session.state = state
         self.touch(session, counts)
+        return True
 
     @staticmethod
     def tcp_state(session, by_originator, flags):
@@ -385,29 +395,28 @@ class Model:
 
     # ICMP errors: RFC 5508, REQ-3 to 6. They change no session.
 
-    def expected_error(self, data, from_customer, to_pool, left):
+    def expected_error(self, data, from_customer, left):
         quote = data[28:]
         protocol, source, to = quote[9], quote[12:16], quote[16:20]
+        to_pool = data[16:20] in self.pool
+        by_inside = from_customer or not to_pool
         if protocol == ICMP:
             identifier = int.from_bytes(quote[24:26], "big")
-            ends = ((source, identifier), (to, None)) if to_pool else ((source, None), (to, identifier))
+            ends = ((source, None), (to, identifier)) if by_inside else ((source, identifier), (to, None))
         else:
             ends = (source, int.from_bytes(quote[20:22], "big")), (to, int.from_bytes(quote[22:24], "big"))
-        if to_pool and not from_customer:
-            leg = self.from_outside.get((protocol, ends[1], ends[0])) if source == data[16:20] else None
-            if leg is None and left == data:
+        sessions = self.from_inside if by_inside else self.from_outside
+        session = sessions.get((protocol, ends[1], ends[0])) if source == data[16:20] else None
+        if session is None:  # docs/nat.md: errors of customers about no session pass untranslated
+            if by_inside or left == data:
                 self.counts["errors about nothing (a replay has no host to drop them)"] += 1
                 return data
-            if leg is None or make.internet_checksum(data[20:]) != 0:
-                self.counts["errors dropped"] += 1
-                return None
-            self.counts["errors to the inside"] += 1
-            return make.requoted(data, data[12:16], leg.inside[0], leg.inside, leg.remote)
-        leg = self.from_inside.get((protocol, ends[1], ends[0])) if source == data[16:20] and not to_pool else None
-        if leg is None:
-            return None if to_pool else data  # docs/nat.md: errors of customers about no session pass untranslated
+            return None
         if make.internet_checksum(data[20:]) != 0:
             self.counts["errors dropped"] += 1
             return None
-        self.counts["errors to the outside"] += 1
-        return make.requoted(data, leg.public[0], data[16:20], leg.remote, leg.public)
+        if by_inside:
+            self.counts["errors to the outside"] += 1
+            return make.requoted(data, session.public[0], data[16:20], session.remote, session.public)
+        self.counts["errors to the inside"] += 1
+        return make.requoted(data, data[12:16], session.inside[0], session.inside, session.remote)

@@ -10,62 +10,16 @@ import itertools
 import json
 import unittest
 
-import captures
 import nat_packets as make
 from cli_case import Case
+from nat_replay import Nat
 from packets import ICMP, TCP, UDP
 
-SECOND = captures.SECOND
-START = 1_700_000_000 * SECOND
 A, B, C = (bytes((10, 0, 0, n)) for n in (1, 2, 3))
 X, Y = bytes((9, 9, 9, 1)), bytes((9, 9, 9, 2))
 ROUTER = bytes((192, 0, 2, 1))
 WEB, DNS, OTHER = (X, 80), (X, 53), (Y, 53)
 PROTOCOLS = {"tcp": TCP, "udp": UDP, "icmp": ICMP}
-
-
-class Nat:
-    """A NAT that is replayed from the start for each packet: what it has chosen it chooses again."""
-
-    def __init__(self, case, pool="", more="", addresses='"198.51.100.0/30"', inside='"10.0.0.0/8"',
-                 table="capacity = 70000\nhalf_open_percent = 100"):
-        self.case, self.packets = case, []
-        self.config = case.write("c.toml", f"""function = "nat"
-[table]
-{table}
-[[nat.pool]]
-name = "homes"
-addresses = [{addresses}]
-{pool}
-[[nat.rule]]
-source = [{inside}]
-pool = "homes"
-{more}""")
-
-    def send(self, seconds, *packets):
-        """Sends packets at a time; returns what leaves for each of them, or None."""
-        return self.send_all([(seconds + n / 1e6, packet) for n, packet in enumerate(packets)])
-
-    def send_all(self, packets):
-        """Does what `send` does with (seconds, packet)."""
-        begin = len(self.packets)
-        for seconds, data in packets:  # each packet has a time of its own, by which it is known when it leaves
-            after = self.packets[-1][0] + 1000 if self.packets else 0
-            self.packets.append((max(START + round(seconds * 1e6) * 1000, after), len(data), data))
-        case = self.case
-        captures.write(case.path("in.pcap"), captures.RAW, self.packets)
-        case.run_ok("replay", "--in", case.path("in.pcap"), "--out", case.path("out.pcap"), "--config", self.config, "--seed", "7",
-                    "--burst", "1", "--pages", "small", "--quiet", "--stats", case.path("s.json"))
-        with open(case.path("s.json"), encoding="utf-8") as file:
-            self.stats = json.load(file)
-        left = {time: data for time, _, data in captures.Capture(case.path("out.pcap"))}
-        return [left.get(time) for time, _, _ in self.packets[begin:]]
-
-    def one(self, seconds, packet):
-        return self.send(seconds, packet)[0]
-
-    def dropped(self):
-        return {reason: count for reason, count in self.stats["packets"]["dropped"].items() if count}
 
 
 def source(packet):
@@ -151,6 +105,35 @@ class Requirements(Case):
             public_b, public_a = (source(nat.one(0, packet((host, 6000), DNS))) for host in (B, A))
             hairpin = packet((A, 6000), public_b)
             self.assertEqual(nat.one(1, hairpin), make.rewritten(hairpin, public_a, (B, 6000)))
+
+    def test_rfc4787_req9_and_rfc5382_req8_customers_punch_holes_to_each_other(self):
+        """With each filtering: packets of the one pass once the other has sent to him, or to his address, or always."""
+        for filtering, passes_before, passes_elsewhere in (
+            ("endpoint-independent", True, True), ("address-dependent", False, True), ("address-and-port-dependent", False, False)
+        ):
+            nat = self.nat(f'filtering = "{filtering}"')
+            for packet in (make.udp, syn):
+                public_b, public_a = (source(nat.one(0, packet((host, 6000), DNS))) for host in (B, A))
+                to_b, to_a = packet((A, 6000), public_b), packet((B, 6000), public_a)
+                self.assertEqual(nat.one(1, to_b) is not None, passes_before)
+                self.assertEqual(nat.one(2, to_a), make.rewritten(to_a, public_b, (A, 6000)))
+                self.assertEqual(nat.one(3, to_b), make.rewritten(to_b, public_a, (B, 6000)))
+                public_other = source(nat.one(4, packet((A, 6001), DNS)))
+                elsewhere = packet((A, 6001), public_b)
+                self.assertEqual(nat.one(5, elsewhere), make.rewritten(elsewhere, public_other, (B, 6000)) if passes_elsewhere else None)
+
+    def test_a_firewall_judges_hairpins_like_packets_to_the_internet_and_from_there(self):
+        table = '[[{}]]\nname = "{}"\n{}\n'.format
+        zones = table("zone", "homes", 'prefixes = ["10.0.0.0/8"]') + table("zone", "internet", 'prefixes = ["0.0.0.0/0"]')
+        out, back = (table("firewall.rule", f"from {one}", f'from = "{one}"\nto = "{other}"\naction = "accept"')
+                     for one, other in (("homes", "internet"), ("internet", "homes")))
+        for order in ('"firewall", "nat"', '"nat", "firewall"'):
+            for rules, passes in ((zones + out, False), (zones + out + back, True)):
+                nat = self.nat('filtering = "endpoint-independent"', more=rules, function=f"chain = [{order}]")
+                hairpin = make.udp((A, 6000), source(nat.one(0, make.udp((B, 6000), DNS))))
+                left = nat.one(1, hairpin)
+                self.assertEqual(left, make.rewritten(hairpin, source(left), (B, 6000)) if passes else None)
+                self.assertEqual(nat.dropped(), {} if passes else {"denied": 1})
 
     def test_rfc4787_req11_nothing_changes_when_ports_run_out(self):
         """With 99 % of a pool's ports in use, mapping, filtering and pairing are as before."""

@@ -91,7 +91,7 @@ class Traffic:
     def chunk(self, steps):
         """Returns (time, packet) of so many steps. Knows the public ends of sessions that began in earlier chunks."""
         rng, model = self.rng, self.model
-        self.legs = [leg for leg in model.from_outside.values() if model.now - leg.session.last < 400 * 10**9]
+        self.legs = [leg for leg in model.from_outside.values() if model.now - leg.last < 400 * 10**9]
         if len(self.legs) > 400:
             self.legs = rng.sample(self.legs, 400)
         self.old.extend(rng.sample(self.legs, min(30, len(self.legs))))
@@ -136,7 +136,7 @@ class Traffic:
         for _ in range(4):
             legs = self.old if self.old and self.rng.random() < 0.1 else self.legs
             leg = self.rng.choice(legs) if legs else None
-            if leg and leg.session.protocol in protocols:
+            if leg and leg.protocol in protocols:
                 return leg
         return None
 
@@ -167,15 +167,15 @@ class Traffic:
     def reply(self):
         leg = self.some_leg((UDP, UDP_LITE, ICMP))
         if leg and leg.remote[0] not in self.model.pool:
-            yield self.of(leg.session.protocol, leg.remote, leg.public, self.data(), self.next_ident())
+            yield self.of(leg.protocol, leg.remote, leg.public, self.data(), self.next_ident())
             if self.rng.random() < 0.3:
-                yield self.of(leg.session.protocol, leg.inside, leg.remote, self.data(), self.next_ident())
+                yield self.of(leg.protocol, leg.inside, leg.remote, self.data(), self.next_ident())
 
     def stranger(self):
         """A packet to a mapping: from the address of a remote end, or from another one."""
         leg = self.some_leg((UDP, UDP_LITE, ICMP, TCP, SCTP))
         if leg:
-            protocol = leg.session.protocol if self.rng.random() < 0.9 else UDP
+            protocol = leg.protocol if self.rng.random() < 0.9 else UDP
             address = leg.remote[0] if self.rng.random() < 0.5 else self.rng.choice(REMOTES + STRANGERS)
             if address in self.model.pool or leg.public[1] is None:
                 return
@@ -190,7 +190,7 @@ class Traffic:
 
     def seen(self, leg, source, to):
         """Returns a packet of a session as one of its ends sees it."""
-        protocol = leg.session.protocol
+        protocol = leg.protocol
         if protocol == TCP:
             return make.tcp(source, to, make.ACK, 77, 88, b"segment", self.next_ident())
         if protocol == SCTP:
@@ -211,8 +211,9 @@ class Traffic:
             yield from self.error_about(by, leg.public[0], self.seen(leg, leg.public, leg.remote), by)
 
     def error_out(self):
+        """An error of a customer; one about a hairpin reaches the other customer."""
         leg = self.some_leg((UDP, UDP_LITE, ICMP, TCP, SCTP))
-        if leg and leg.remote[0] not in self.model.pool:
+        if leg and (leg.protocol != ICMP or leg.remote[0] not in self.model.pool):
             by = leg.inside[0] if self.rng.random() < 0.5 else self.rng.choice(self.customers)
             yield from self.error_about(by, leg.remote[0], self.seen(leg, leg.remote, leg.inside), by)
 
@@ -220,7 +221,7 @@ class Traffic:
         leg = self.some_leg((UDP, ICMP)) if self.rng.random() < 0.5 else None
         data = self.rng.randbytes(self.rng.randint(40, 200))
         if leg and leg.remote[0] not in self.model.pool:
-            whole = self.of(leg.session.protocol, leg.remote, leg.public, data, self.next_ident())
+            whole = self.of(leg.protocol, leg.remote, leg.public, data, self.next_ident())
         else:
             whole = make.udp(self.inside(), self.remote(), data, self.next_ident())
         pieces = make.fragments(whole, self.rng.choice(((24,), (8, 32), (16, 24, 40))))
@@ -259,19 +260,52 @@ class Traffic:
             lambda: make.sctp(source, to, 5, make.DATA, bytes(12) + b"data", self.next_ident()),
         ))()
 
+    def lives(self, session):
+        """True if the session lives as long as this epoch, whatever the packets before it do."""
+        return session and session.protocol in (UDP, ICMP) and session.is_live and session.deadline > (self.epoch + 1) * EPOCH_NS
+
     def hairpin(self):
-        leg = self.some_leg((UDP, UDP, TCP, ICMP))
-        if leg:
-            sender = self.inside()
-            protocol = leg.session.protocol
-            if sender == leg.inside:
-                return
-            if protocol == ICMP:
-                yield make.query(sender[0], leg.public[0], 8, leg.public[1], b"", self.next_ident())
-            elif leg.other and protocol == UDP:
-                yield make.udp(leg.inside, leg.remote, self.data(), self.next_ident())
-            else:
-                yield self.of(protocol, sender, leg.public, self.data(), self.next_ident())
+        """Packets of a customer to another one's public end. The model must learn the sender's public end, which no packet shows if the
+        receiver's filter drops this one: so either another packet has shown it, or the receiver takes this one."""
+        receiver = self.some_leg((UDP, UDP, TCP, ICMP))
+        if receiver is None:
+            return
+        protocol, to = receiver.protocol, receiver.public
+        if receiver.remote[0] in self.model.pool and self.rng.random() < 0.6:
+            if protocol == UDP and self.lives(receiver):
+                yield from self.perhaps_divided(make.udp(receiver.inside, receiver.remote, self.data() + b"answer", self.next_ident()))
+            return
+        if self.settings.mapping == 0:
+            yield from self.holes(receiver) if protocol == UDP and self.rng.random() < 0.3 else self.shown_hairpin(protocol, to)
+        elif self.settings.filtering == 0 and protocol == UDP and self.lives(receiver):
+            if self.model.sessions[receiver.inside[0]] < self.settings.sessions // 2 and receiver.inside[0] not in self.customers[:4]:
+                yield make.udp(self.inside(), to, self.data(), self.next_ident())
+
+    def shown_hairpin(self, protocol, to):
+        """A packet that shows the sender's public end, and one to another customer's."""
+        sender = self.inside() if protocol != ICMP else (self.rng.choice(self.customers), to[1])
+        remote = self.remote()
+        if protocol == ICMP:
+            yield make.query(sender[0], remote[0], 8, to[1], b"", self.next_ident())
+            yield make.query(sender[0], to[0], 8, to[1], b"", self.next_ident())
+        else:
+            yield self.of(protocol, sender, remote, self.data(), self.next_ident())
+            packet = self.of(protocol, sender, to, self.data() + b"hairpin", self.next_ident())
+            yield from self.perhaps_divided(packet) if protocol == UDP else (packet,)
+
+    def holes(self, one):
+        """Packets of two customers to each other's public ends."""
+        other = self.some_leg((UDP,))
+        if other and self.lives(one) and self.lives(other) and one.inside != other.inside:
+            for _ in range(2):
+                yield make.udp(one.inside, other.public, self.data(), self.next_ident())
+                yield make.udp(other.inside, one.public, self.data(), self.next_ident())
+
+    def perhaps_divided(self, packet):
+        pieces = make.fragments(packet, (8,)) if self.rng.random() < 0.3 else [packet]
+        if self.rng.random() < 0.3:
+            self.rng.shuffle(pieces)
+        yield from pieces
 
     def untouched(self):
         inside = self.inside()

@@ -141,11 +141,13 @@ std::vector<std::shared_ptr<const FunctionSettings>> ChainReader::finish(
     }
     const FunctionFacts facts = all.back()->facts();
     problem(one, facts.counts_nothing);
-    if (!rewrites_sources || facts.loses_replies.empty()) continue;
-    problem(one, facts.missing.empty()
-                     ? std::string(facts.loses_replies) +
-                           ": a function that rewrites sources needs them, so take those out"
-                     : "has " + std::string(facts.missing));
+    const bool chooses = one.kind->rewrites == Rewrites::destinations;
+    if (rewrites_sources && chooses && !facts.missing.empty()) {
+      problem(one, "has " + std::string(facts.missing));
+    } else if (rewrites_sources && !facts.loses_replies.empty()) {
+      problem(one, std::string(facts.loses_replies) +
+                       ": a function that rewrites sources needs them, so take those out");
+    }
   }
   return all;
 }

@@ -163,6 +163,11 @@ struct Burst {
   std::uint64_t from_customer = 0;
   /// Packets, bits by place in the burst, that a function sends to a customer.
   std::uint64_t to_customer = 0;
+  /// Packets, bits by place in the burst, that leave for an address at which a function receives
+  /// packets: they come in again, as if from outside.
+  std::uint64_t again = 0;
+  /// Packets, bits by place in the burst, that have come again; they do not do so twice.
+  std::uint64_t came_again = 0;
   /// Valid for packets in either set: the number of the packet's customer: where it goes to, or,
   /// before it is rewritten, where it came from.
   std::array<Zone, kMax> customer;
@@ -192,7 +197,7 @@ struct Burst {
   /// Makes the burst empty.
   void clear() {
     size = 0;
-    of_host = has_next_hop = has_mss = from_customer = to_customer = 0;
+    of_host = has_next_hop = has_mss = from_customer = to_customer = again = came_again = 0;
     clear_parsed();
   }
   /// Removes what the parser has written for the burst as a whole.
@@ -246,6 +251,15 @@ void unfile(Burst& burst, std::uint64_t out);
 /// looked up. The remaining packets keep their order. Moves the columns that the port and the
 /// parser write, and hashes; the other columns are not written yet.
 void take_out(Burst& burst, std::uint64_t out);
+
+/// Does so for a burst that has been served but not routed, and moves what functions and the line
+/// have written, too.
+void take_out_served(Burst& burst, std::uint64_t out);
+
+/// Copies the packets in `again` (bits by place in the burst) of such a burst to `to`, which is
+/// empty, as if they had come and been parsed: with the keys with which they leave, of nobody's
+/// customer or host.
+void bring_again(const Burst& burst, std::uint64_t again, Burst& to);
 
 /// Moves the packets behind the first `count` of such a burst, which has no hashes yet, to `tail`,
 /// which is empty. `tail` gets the burst's time, too.

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstdint>
 #include <memory>
 #include <random>
 #include <vector>
@@ -67,6 +69,72 @@ TEST(TakeOut, LeavesTheOthersAsTheyWere) {
     EXPECT_EQ(marks(burst->v6, *burst), lanes[1]);
     EXPECT_EQ(marks(burst->quoted_v4, *burst), lanes[2]);
     EXPECT_EQ(marks(burst->quoted_v6, *burst), lanes[3]);
+  }
+}
+
+// Each packet's number is its length, its handle, its customer and next hop, the source port of its
+// key, and the port with which it leaves. The even ones have changes, every third comes again.
+TEST(TakeOutServed, LeavesTheOthersAsTheyWereAndBringsTheRestAgain) {
+  constexpr std::uint64_t kEven = 0x5555'5555'5555'5555;
+  std::mt19937_64 random(4);
+  for (int round = 0; round < 500; ++round) {
+    auto burst = std::make_unique<Burst>();
+    burst->now = Tick{7};
+    burst->size = static_cast<unsigned>(random() % (Burst::kMax + 1));
+    const std::uint64_t again = random() & random() & all_of(*burst);
+    for (unsigned i = 0; i < burst->size; ++i) {
+      const auto number = static_cast<std::uint16_t>(i);
+      burst->length[i] = number;
+      burst->handle[i] = i;
+      burst->verdict[i] = i % 5 == 4 ? Verdict::related : Verdict::tracked;
+      burst->headers[i].l4 = number;
+      if (i % 2 == 0) burst->send_by(i, AddressV4{{10, 0, 0, static_cast<std::uint8_t>(i)}});
+      if (i % 2 == 0) burst->send_to(i, i + 1);
+      Lane<KeyV4>& lane = i % 5 == 4 ? burst->quoted_v4 : burst->v4;
+      lane.packet[lane.size] = static_cast<std::uint8_t>(i);
+      lane.key[lane.size] = {.source_port = number};
+      lane.changed[lane.size] = 0;
+      lane.replies |= std::uint64_t{i % 2} << lane.size;
+      lane.set_source(lane.size++, {}, static_cast<std::uint16_t>(1000 + i));
+    }
+    auto to = std::make_unique<Burst>();
+    bring_again(*burst, again, *to);
+    take_out_served(*burst, again);
+    unsigned stay = 0;
+    unsigned come = 0;
+    std::array<unsigned, 4> in_lane{};
+    for (unsigned i = 0; i < burst->size + to->size; ++i) {
+      const bool comes = (again >> i & 1) != 0;
+      const bool is_error = i % 5 == 4;
+      const Burst& is = comes ? *to : *burst;
+      const unsigned at = comes ? come++ : stay++;
+      EXPECT_EQ(is.length[at], i);
+      EXPECT_EQ(is.handle[at], i);
+      EXPECT_EQ(is.headers[at].l4, i);
+      const Verdict as_it_came = is_error ? Verdict::icmp_error : Verdict::tracked;
+      const Verdict served = is_error ? Verdict::related : Verdict::tracked;
+      EXPECT_EQ(is.verdict[at], comes ? as_it_came : served);
+      const bool has_hop = !comes && (kEven >> i & 1) != 0;
+      EXPECT_EQ((is.has_next_hop >> at & 1) != 0, has_hop);
+      if (has_hop) {
+        EXPECT_EQ(is.next_hop_v4[at].bytes[3], i);
+      }
+      EXPECT_EQ(is.customer_of(at), has_hop ? i + 1 : 0);
+      const Lane<KeyV4>& lane = is_error ? is.quoted_v4 : is.v4;
+      const unsigned place = in_lane[2 * comes + is_error]++;
+      EXPECT_EQ(lane.packet[place], at);
+      EXPECT_EQ(lane.key[place].source_port, comes ? 1000 + i : i);
+      if (!comes) {
+        EXPECT_EQ(lane.leaving(place).source_port, 1000 + i);
+        EXPECT_EQ(lane.replies >> place & 1, i % 2);
+      }
+    }
+    EXPECT_EQ(come, to->size);
+    EXPECT_EQ(stay, burst->size);
+    EXPECT_EQ(to->came_again, all_of(*to));
+    EXPECT_EQ(to->now, burst->now);
+    EXPECT_EQ(burst->v4.size + burst->quoted_v4.size, stay);
+    EXPECT_EQ(to->v4.size + to->quoted_v4.size, come);
   }
 }
 

@@ -202,7 +202,7 @@ void ChainFor<K>::refuse(Opening<K>& opening, Verdict why) {
 template <class K>
 Traversal<K> ChainFor<K>::traversal(const K& key, const std::byte* state) const {
   const Target last = target(key, state);
-  return {key, last.key, last.next_hop.value_or(last.key.destination)};
+  return {key, last.key, last.next_hop.value_or(last.key.destination), receives(last.key)};
 }
 
 // --- events of connections

@@ -41,6 +41,10 @@ class ChainFor final : public FunctionFor<K> {
   void open(const Burst& burst, Opening<K>& opening) override;
   Verdict event(Event event, const K& key, const std::byte* state, bool is_proved) override;
   void serve(Burst& burst, std::uint64_t places, const States<K>& states) override;
+  bool receives(const K& leaving) const override {
+    return std::ranges::any_of(links_,
+                               [&](const Link& link) { return link.function->receives(leaving); });
+  }
   Target target(const K& key, const std::byte* state) const override;
   void write(const K& key, const std::byte* state, std::byte* image) const override;
   Fate fate(const K& key, const Traversal<K>* traversal, const std::byte* state,

@@ -13,10 +13,11 @@ namespace millrace {
 /// about packets that are not served stay as they are. An error with a wrong checksum is dropped
 /// (RFC 5508, REQ-3 a). `target_of(side, key, id)` returns how packets with the key `key`, which go
 /// the same way as the error, leave; `id` is the entry of such packets, on the side `side` of their
-/// connection.
+/// connection. An error that leaves for where the function receives packets is to come again
+/// (`Burst::again`); the lane then has the key with which it leaves.
 template <class K, class TargetOf>
 void send_errors_on(Burst& burst, FunctionFor<K>& function, TargetOf&& target_of) {
-  const Lane<K>& lane = burst.quoted<K>();
+  Lane<K>& lane = burst.quoted<K>();
   for (unsigned i = 0; i < lane.size; ++i) {
     const unsigned packet = lane.packet[i];
     const K& key = lane.key[i];
@@ -33,6 +34,11 @@ void send_errors_on(Burst& burst, FunctionFor<K>& function, TargetOf&& target_of
     if ((customer | key.number_of_zone()) != 0 && to->key != key) burst.send_to(packet, customer);
     if (to->next_hop) burst.send_by(packet, *to->next_hop);
     burst.verdict[packet] = Verdict::related;
+    if (function.receives(to->key)) [[unlikely]] {
+      burst.again |= std::uint64_t{1} << packet;
+      lane.target[i] = to->key;
+      lane.changed[i] = Lane<K>::kSource | Lane<K>::kDestination | Lane<K>::kZone;
+    }
   }
 }
 

@@ -89,6 +89,7 @@ struct Traversal {
   K leaves;   ///< key with which they leave
   /// The next hop that a function has chosen, else `leaves`'s destination.
   typename K::Address sent_to;
+  bool comes_again = false;  ///< they leave only to come again (`FunctionFor::receives`)
 };
 
 /// A connection that is to be opened. The function fills the members under *answer*, and the
@@ -232,7 +233,14 @@ class FunctionFor {
   ///   into another reason; it leaves every other verdict.
   /// - A reply without an entry becomes `stateless`, `no_service` or dropped, unless its verdict
   ///   drops it already.
+  /// - A packet that leaves for an address at which the function itself receives packets may come
+  ///   again (`Burst::again`): the line takes it in once more, as if it had left and come from
+  ///   outside. A packet comes again once.
   virtual void serve(Burst& burst, std::uint64_t places, const States<K>& states) = 0;
+
+  /// True if packets that leave with that key, ICMP errors among them, are to come again. The line
+  /// asks for errors alone.
+  virtual bool receives(const K& /*leaving*/) const { return false; }
 
   /// The way in which packets leave.
   struct Target {

@@ -99,6 +99,7 @@ class TestLine {
     lane.packet[0] = 0;
     lane.key[0] = key;
     run();
+    if (burst_->again != 0 && is_served(burst_->verdict[0])) come_again();
     return {burst_->verdict[0], name(0), name(1), next_hop()};
   }
   /// Sends an ICMP error down the line, given its bytes from the IP header on. Returns its verdict;
@@ -107,6 +108,7 @@ class TestLine {
     enter(error);
     parse(*burst_, LinkType::raw_ip);
     run();
+    if (burst_->again != 0) come_again();
     return burst_->verdict[0];
   }
   /// Returns the next hop that the function chose for the last packet; "" if it chose none.
@@ -280,6 +282,15 @@ class TestLine {
                                       : Target{key, std::nullopt};
     });
     if (burst_->has_mss != 0) clamp_mss(*burst_);
+  }
+
+  /// Takes the packet in once more.
+  void come_again() {
+    auto again = std::make_unique<Burst>();
+    bring_again(*burst_, burst_->again, *again);
+    burst_.swap(again);
+    run();
+    EXPECT_EQ(burst_->again, 0U) << "a packet comes again once";
   }
 
   void open(Lane<K>& lane) {

@@ -342,8 +342,10 @@ auto HostFor<A>::find_way(const Outgoing& frame, const Route<A>& route, const A&
 }
 
 /// Sends a frame that the host made to its destination, into a customer's tunnel or VLAN if that is
-/// given, or holds it until the next hop is known.
-/// False: the host can do neither.
+/// given, or holds it until the next hop is known. What goes to an address of the host itself comes
+/// in: a packet that a customer sent to another one's public address (hairpinning) is answered at
+/// the customer's own public address.
+/// False: the host can do nothing of this.
 template <class A>
 bool HostFor<A>::send_to(Outgoing frame, A destination, unsigned came_on, Tick now, Wire& wire,
                          Zone customer) {
@@ -361,6 +363,12 @@ bool HostFor<A>::send_to(Outgoing frame, A destination, unsigned came_on, Tick n
   }
   const Route<A> same_link{.prefix = {}, .link = came_on};
   const Route<A>* route = is_on_every_link(destination) ? &same_link : routes->find(destination);
+  if (route != nullptr && route->link == kLocal && customer == 0) {
+    write_ethernet(frame.data, {}, {}, A::kBytes == 4 ? kEtherTypeV4 : kEtherTypeV6);
+    frame.link = static_cast<std::uint8_t>(came_on);
+    wire.take_in(frame);
+    return true;
+  }
   if (route == nullptr || route->link >= kGroup) return false;
   frame.link = static_cast<std::uint8_t>(route->link);
   const Way way = find_way(frame, *route, destination, in_vlan, now, wire);

@@ -14,7 +14,7 @@
 //   0 n tells-only b1   IPv6: an advertisement to an address on another link
 //
 // Frames that the host sends: `1 to b1: c > b1`, `0 to all: out asks gw`, `0 to gw: out answers
-// gw`; frames that the kernel gets: `0 to kernel`.
+// gw`, or to itself: `comes in: out > vip ...`; frames that the kernel gets: `0 to kernel`.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -384,6 +384,10 @@ class HostScenario : public testing::Test, protected Wire {
     EXPECT_EQ(mac_at(frame, 6), mac_of(sent.link == 0 ? "out" : "in"));
     said_.push_back(text.str());
     EXPECT_EQ(frames_.erase(sent.handle), 1U);
+  }
+  void take_in(const Outgoing& in) override {
+    if (!is_attacked_) said_.push_back("comes in: " + describe({in.data, in.length}));
+    EXPECT_EQ(frames_.erase(in.handle), 1U);
   }
   void drop(Handle handle) override {
     EXPECT_EQ(frames_.erase(handle), 1U);

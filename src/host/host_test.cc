@@ -57,6 +57,14 @@ TYPED_TEST(HostTest, PacketsWaitForWhoIsAsked) {
     - consumed)");
 }
 
+// The customer of a NAT, say, whose packet has a public source by now.
+TYPED_TEST(HostTest, AnErrorToAnAddressOfTheHostComesIn) {
+  this->play(R"(
+    0 vip > b1 hops=1
+    - comes in: out > vip hop limit (vip > b1)
+    - hop_limit)");
+}
+
 TYPED_TEST(HostTest, WhatAFunctionSendsByANextHopGoesThere) {
   this->play(R"(
     begin

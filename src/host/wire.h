@@ -15,6 +15,9 @@ class Wire {
   /// Sends a frame that was held until its next hop was known, before all packets of the present
   /// burst: these may be later ones of the same connection.
   virtual void release(const Outgoing& frame) { send(frame); }
+  /// Takes a frame that came from `make` as if it had come on its link: a function may receive
+  /// packets at its destination, an address of the host.
+  virtual void take_in(const Outgoing& frame) { drop(frame.handle); }
   /// Frees a frame that came from `make` or was held.
   virtual void drop(Handle handle) = 0;
   /// @name Called only for links with a kernel interface

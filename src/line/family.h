@@ -209,7 +209,8 @@ class Family {
 
   std::optional<std::uint32_t> expires_ms(ConnId id, Tick now) const {
     if (!expires_) return std::nullopt;
-    return static_cast<std::uint32_t>(std::max(tracker_->due(id) - now, 0));
+    const std::int32_t ahead = tracker_->last_seen(id) - now;  // of this clock: another worker's
+    return static_cast<std::uint32_t>(std::max(tracker_->due(id) - now - std::max(ahead, 0), 0));
   }
   struct Placed {
     ConnId id = ConnId::none;

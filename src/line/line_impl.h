@@ -171,7 +171,8 @@ class LineOf final : public Line {
                                                : std::make_shared<FragmentTable>(config.secret)),
         pass_unmatched_(config.pass_unmatched),
         catch_up_(config.catch_up),
-        bursts_{std::make_unique<Burst>(), std::make_unique<Burst>(), std::make_unique<Burst>()} {}
+        bursts_{std::make_unique<Burst>(), std::make_unique<Burst>(), std::make_unique<Burst>()},
+        again_(std::make_unique<Burst>()) {}
 
   /// Calls `work(family, id)` for the cursor's family and id. `work` returns the id to go on with,
   /// none at the family's end. Returns the cursor to go on with.
@@ -286,35 +287,77 @@ class LineOf final : public Line {
     age(burst->now);
     if (burst->now - now_ > 0) now_ = burst->now;
     probe_.done(Stage::age);
-    v4_.find(*burst);
-    v6_.find(*burst);
+    decide(port, *burst);
+    send(port, *burst);
+    if (again_->size != 0) [[unlikely]]
+      serve_again(port);
+  }
+
+  /// Looks a burst up whose records have arrived, and serves it, except that the packets that come
+  /// again are not in it any more.
+  void decide(Port& port, Burst& burst) {
+    v4_.find(burst);
+    v6_.find(burst);
     probe_.done(Stage::find);
-    const bool has_unknown = v4_.has_unknown(*burst) || v6_.has_unknown(*burst);
+    const bool has_unknown = v4_.has_unknown(burst) || v6_.has_unknown(burst);
     const std::uint64_t refused =
-        has_unknown && !guards_host_ ? port.looked_up(*burst, *function_) : 0;
-    v4_.open(*burst, refused);
-    v6_.open(*burst, refused);
-    v4_.open_by_replies(*burst);
-    v6_.open_by_replies(*burst);
+        has_unknown && !guards_host_ ? port.looked_up(burst, *function_) : 0;
+    v4_.open(burst, refused);
+    v6_.open(burst, refused);
+    v4_.open_by_replies(burst);
+    v6_.open_by_replies(burst);
     counters_->peak.raise_to(v4_.live() + v6_.live());
     probe_.done(Stage::open);
-    v4_.follow(*burst);
-    v6_.follow(*burst);
+    v4_.follow(burst);
+    v6_.follow(burst);
     probe_.done(Stage::follow);
-    v4_.serve(*burst);
-    v6_.serve(*burst);
-    if (guards_host_) function_->guard_errors(*burst);
-    if (burst->has_mss != 0) [[unlikely]]
-      clamp_mss(*burst);
+    v4_.serve(burst);
+    v6_.serve(burst);
+    if (guards_host_) function_->guard_errors(burst);
+    if (burst.has_mss != 0) [[unlikely]]
+      clamp_mss(burst);
+    if (burst.again != 0) [[unlikely]]
+      set_apart(port, burst);
     probe_.done(Stage::process);
-    const std::uint64_t forward = port.route(*burst, allowed(*burst));
-    count(*burst, forward);
+  }
+
+  /// Takes the packets that come again out of the burst: the port has them then, or `again_`.
+  void set_apart(Port& port, Burst& burst) {
+    std::uint64_t again = 0;
+    for_each_bit(burst.again, [&](unsigned i) {
+      if (!is_served(burst.verdict[i])) return;
+      if ((burst.came_again >> i & 1) != 0) burst.verdict[i] = Verdict::no_mapping;
+      again |= std::uint64_t{is_served(burst.verdict[i])} << i;
+    });
+    if (again == 0) return;
+    if (!port.take_again(burst, again)) bring_again(burst, again, *again_);
+    take_out_served(burst, again);
+  }
+
+  /// Serves the packets that come again and that the port has not taken. Their keys are known, so
+  /// neither the parser nor `fragments_` sees them a second time.
+  void serve_again(Port& port) {
+    Burst& burst = *again_;
+    v4_.prefetch(burst);
+    v6_.prefetch(burst);
+    v4_.prefetch_records(burst);
+    v6_.prefetch_records(burst);
+    v4_.prefetch_stragglers(burst);
+    v6_.prefetch_stragglers(burst);
+    decide(port, burst);
+    send(port, burst);
+  }
+
+  /// Sends a burst that has been served, and makes it empty.
+  void send(Port& port, Burst& burst) {
+    const std::uint64_t forward = port.route(burst, allowed(burst));
+    count(burst, forward);
     // The worker keeps no id until the next `find`. A port may wait in `send`, and other workers
     // need not wait for that.
     leave();
-    port.send(*burst, forward);
+    port.send(burst, forward);
     join();
-    burst->clear();
+    burst.clear();
     probe_.done(Stage::send);
   }
 
@@ -389,6 +432,7 @@ class LineOf final : public Line {
   Tick aged_until_;
   Tick now_;  // the latest tick of a burst
   std::array<std::unique_ptr<Burst>, 3> bursts_;
+  std::unique_ptr<Burst> again_;  // packets of the burst being served that come again
   [[no_unique_address]] Probe probe_;
 };
 

@@ -42,6 +42,7 @@ LivePort::LivePort(LiveHub& hub, unsigned worker, const HostConfig& host, const 
       exchange_(hub.exchange(), worker, *this) {
   for (unsigned link = 0; link < hub.devices().links(); ++link)
     completes_checksums_ |= is_of_kernel(hub.devices().name(link).kind);
+  again_.reserve(kMostAgain);
 }
 
 /// Prepares the calling thread, which is the worker's.
@@ -64,6 +65,7 @@ bool LivePort::receive(Burst& burst) {
   burst.now = now_;
   host_.tick(now_, *this);
   exchange_.receive(burst);
+  receive_again(burst);
   arrived_ = 0;
   if (backlog_ > 0) [[likely]]
     poll(burst);
@@ -164,6 +166,15 @@ void LivePort::receive_from_kernel(Burst& burst) {
   }
 }
 
+/// Adds packets that come in again, before those of the queues.
+void LivePort::receive_again(Burst& burst) {
+  const auto count =
+      static_cast<std::ptrdiff_t>(std::min<std::size_t>(again_.size(), Burst::kMax - burst.size));
+  for (const Handle packet : std::span(again_).first(static_cast<std::size_t>(count)))
+    place(burst, burst.size++, packet);
+  again_.erase(again_.begin(), again_.begin() + count);
+}
+
 bool LivePort::give_to_kernel(Handle handle, unsigned link) {
   return hub_->kernel()->give(worker_, handle, link);
 }
@@ -227,6 +238,16 @@ void LivePort::tell_others(const Burst& burst) {
   }
 }
 
+bool LivePort::take_again(Burst& burst, std::uint64_t packets) {
+  for_each_bit(packets, [&](unsigned i) {
+    out_[i] = {burst.handle[i], burst.data[i], burst.length[i], burst.link[i]};
+  });
+  if (tracer_ != nullptr) [[unlikely]]
+    tracer_->served(burst, packets, packets, out_);
+  for_each_bit(packets, [&](unsigned i) { take_in(out_[i]); });
+  return true;
+}
+
 std::uint64_t LivePort::route(Burst& burst, std::uint64_t forward) {
   const Host::Routed routed = host_.route(burst, forward, out_, *this);
   taken_ = routed.taken;
@@ -235,7 +256,7 @@ std::uint64_t LivePort::route(Burst& burst, std::uint64_t forward) {
 
 void LivePort::send(const Burst& burst, std::uint64_t forward) {
   if (tracer_ != nullptr) [[unlikely]]
-    tracer_->served(burst, forward, out_);
+    tracer_->served(burst, all_of(burst), forward, out_);
   std::array<Outgoing, Burst::kMax> frames;
   std::array<Handle, Burst::kMax> over;
   std::size_t sent = 0;
@@ -258,6 +279,15 @@ void LivePort::send(const Outgoing& frame) { own_.push_back(frame); }
 
 void LivePort::release(const Outgoing& frame) { released_.push_back(frame); }
 
+void LivePort::take_in(const Outgoing& frame) {
+  if (again_.size() == kMostAgain) {
+    counters_.not_sent.add(1);
+    return drop(frame.handle);
+  }
+  Devices::mark_as_again(frame);
+  again_.push_back(frame.handle);
+}
+
 void LivePort::flush() {
   flush(released_);
   flush(own_);
@@ -272,6 +302,8 @@ void LivePort::flush(std::vector<Outgoing>& frames) {
 void LivePort::finish() {
   hub_->end();  // first, as the calls below may fail if this worker has failed
   host_.end(*this);
+  Devices::free(again_);
+  again_.clear();
   flush();
   counters_.not_sent.add(hub_->devices().drain(worker_));
   Devices::leave();

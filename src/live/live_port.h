@@ -121,9 +121,11 @@ class LivePort final : public Port, private Wire, private WorkersExchange::Packe
     burst.of_host |= std::uint64_t{Devices::has_kernel_mark(packet)} << at;
     burst.customer[at] = Devices::customer_of(packet);
     burst.from_customer |= std::uint64_t{burst.customer[at] != 0} << at;
+    burst.came_again |= std::uint64_t{Devices::comes_again(packet)} << at;
   }
   void filed(Burst& burst, const Steering& steering) override;
   std::uint64_t looked_up(Burst& burst, const Steering& steering) override;
+  bool take_again(Burst& burst, std::uint64_t packets) override;
   std::uint64_t route(Burst& burst, std::uint64_t forward) override;
   void send(const Burst& burst, std::uint64_t forward) override;
   void tell(const Reset<KeyV4>& reset) override { host_.tell(reset, now_, *this); }
@@ -156,11 +158,15 @@ class LivePort final : public Port, private Wire, private WorkersExchange::Packe
  private:
   static constexpr unsigned kGoesOn = UINT32_MAX;
   static constexpr unsigned kBacklog = 256;
+  /// Largest number of packets that wait to come in again. While they wait, the port receives fewer
+  /// others, so that they become no more; but packets of shards that have moved come besides.
+  static constexpr std::size_t kMostAgain = 4096;
 
   // --- Wire
   Outgoing make(unsigned bytes) override { return hub_->devices().make(bytes); }
   void send(const Outgoing& frame) override;
   void release(const Outgoing& frame) override;
+  void take_in(const Outgoing& frame) override;
   void drop(Handle handle) override { Devices::free({&handle, 1}); }
   // --- WorkersExchange::Packets
   void passed_on(Handle packet) override {
@@ -177,6 +183,7 @@ class LivePort final : public Port, private Wire, private WorkersExchange::Packe
   void add_arrivals(Burst& burst, unsigned begin, unsigned first_link);
   void send_for_kernel();
   void receive_from_kernel(Burst& burst);
+  void receive_again(Burst& burst);
   void wait();
   void tell_others(const Burst& burst);
   void flush();
@@ -201,6 +208,7 @@ class LivePort final : public Port, private Wire, private WorkersExchange::Packe
   std::uint64_t taken_ = 0;
   std::vector<Outgoing> released_;  // frames that waited, to be sent before the burst's
   std::vector<Outgoing> own_;       // frames that the host sends, behind the burst's
+  std::vector<Handle> again_;       // packets that come in again, the oldest first
   Tracer* tracer_ = nullptr;
   LivePortCounters counters_;
   WorkersExchange exchange_;

@@ -196,31 +196,32 @@ void Tracer::forget(Handle packet) {
   pending_.erase(came);
 }
 
-void Tracer::served(const Burst& burst, std::uint64_t forward, std::span<const Outgoing> out) {
+void Tracer::served(const Burst& burst, std::uint64_t packets, std::uint64_t forward,
+                    std::span<const Outgoing> out) {
   if (pending_.empty()) return;
   const std::uint64_t wanted = matches(filter_, burst, burst.v4, burst.quoted_v4) |
                                matches(filter_, burst, burst.v6, burst.quoted_v6);
-  for (unsigned i = 0; i < burst.size; ++i) {
+  for_each_bit(packets, [&](unsigned i) {
     const auto came = std::ranges::find(pending_, burst.handle[i], &Pending::handle);
-    if (came == pending_.end()) continue;
+    if (came == pending_.end()) return;
     const auto [handle, packet, is_sure] = *came;
     pending_.erase(came);
     if (!is_sure && (wanted >> i & 1) == 0) {
       spare_.push_back(packet);
-      continue;
+      return;
     }
     packet->verdict = burst.verdict[i];
     give(packet);
-    if ((forward >> i & 1) == 0) continue;
+    if ((forward >> i & 1) == 0) return;
     TracedPacket* const left = slot();
-    if (left == nullptr) continue;
+    if (left == nullptr) return;
     left->link = out[i].link;
     left->sent = true;
     left->customer = burst.customer_of(i);
     left->verdict = burst.verdict[i];
     keep(*left, {out[i].data, out[i].length}, out[i].length);
     give(left);
-  }
+  });
 }
 
 /// Passes a copy to the thread that takes the copies. The ring has room for all of them.

@@ -52,9 +52,10 @@ class Tracer {
   /// Drops the copy of a packet that this worker does not serve: the worker that gets the packet
   /// records it.
   void forget(Handle packet);
-  /// Records the burst after it has been served. Packets with their bit in `forward` set leave as
-  /// `out` says.
-  void served(const Burst& burst, std::uint64_t forward, std::span<const Outgoing> out);
+  /// Records those packets of the burst after they have been served. Those with their bit in
+  /// `forward` set leave as `out` says.
+  void served(const Burst& burst, std::uint64_t packets, std::uint64_t forward,
+              std::span<const Outgoing> out);
   /// @}
 
   /// Returns the next copy, or null. The copy is valid until the next call.

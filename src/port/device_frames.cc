@@ -13,6 +13,14 @@ namespace {
 
 rte_mbuf* mbuf(Handle handle) { return std::bit_cast<rte_mbuf*>(handle); }
 
+/// Cuts a frame to `length` bytes from `data` on.
+void cut(Handle handle, const std::byte* data, std::uint16_t length) {
+  rte_mbuf* const packet = mbuf(handle);
+  packet->data_off =
+      static_cast<std::uint16_t>(data - static_cast<const std::byte*>(packet->buf_addr));
+  Devices::set_length(handle, length);
+}
+
 }  // namespace
 
 void Devices::join() { static_cast<void>(rte_thread_register()); }
@@ -26,7 +34,7 @@ void Devices::place(Burst& burst, unsigned at, Handle handle) {
   burst.handle[at] = handle;
 }
 
-static_assert(RTE_MAX_ETHPORTS <= Devices::kOfCustomer);
+static_assert(RTE_MAX_ETHPORTS <= Devices::kAgain);
 
 void Devices::mark_of_kernel(Handle handle, unsigned link) {
   mbuf(handle)->port = static_cast<std::uint16_t>(kOfKernel + link);
@@ -37,9 +45,15 @@ void Devices::mark_of_customer(const Burst& burst, unsigned at) {
   rte_mbuf* const packet = mbuf(burst.handle[at]);
   packet->port = static_cast<std::uint16_t>(kOfCustomer + burst.link[at]);
   packet->hash.usr = burst.customer[at];
-  packet->data_off =
-      static_cast<std::uint16_t>(burst.data[at] - static_cast<std::byte*>(packet->buf_addr));
-  set_length(burst.handle[at], burst.length[at]);
+  cut(burst.handle[at], burst.data[at], burst.length[at]);
+}
+void Devices::mark_as_again(const Outgoing& packet) {
+  mbuf(packet.handle)->port = static_cast<std::uint16_t>(kAgain + packet.link);
+  cut(packet.handle, packet.data, packet.length);
+}
+bool Devices::comes_again(Handle handle) {
+  const unsigned port = mbuf(handle)->port;
+  return port >= kAgain && port < kOfCustomer;
 }
 Zone Devices::customer_of(Handle handle) {
   const rte_mbuf* const packet = mbuf(handle);

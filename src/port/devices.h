@@ -138,9 +138,13 @@ class Devices {
   static void mark_of_customer(const Burst& burst, unsigned at);
   /// Returns the customer in a frame's mark; 0: none.
   static Zone customer_of(Handle handle);
+  /// Marks a packet as one that comes again, on its link, with the bytes that it has now.
+  static void mark_as_again(const Outgoing& packet);
+  static bool comes_again(Handle handle);
   /// Numbers from which on a frame's port, in DPDK's words, is a mark with a link's number in its
-  /// low byte: a frame of a customer, one of a link whose device has VLANs, and one that the kernel
-  /// sends.
+  /// low byte: a packet that comes again, a frame of a customer, one of a link whose device has
+  /// VLANs, and one that the kernel sends.
+  static constexpr unsigned kAgain = 0xfc00;
   static constexpr unsigned kOfCustomer = 0xfd00;
   static constexpr unsigned kOfLink = 0xfe00;
   static constexpr unsigned kOfKernel = 0xff00;

@@ -41,6 +41,11 @@ class Port {
   /// May give packets without a connection a verdict, and returns a bit for each packet that gets
   /// one: no function sees these packets. To be called after connections have been looked up.
   virtual std::uint64_t looked_up(Burst&, const Steering&) { return 0; }
+  /// Takes packets (bits by place in the burst) of a burst that has been served, and brings them in
+  /// a later one, with `Burst::came_again`: they then come from nobody's customer or host. False:
+  /// the port takes none, and the line serves them again at once. A port that hands packets over to
+  /// other workers takes them.
+  virtual bool take_again(Burst&, std::uint64_t /*packets*/) { return false; }
   /// Routes a burst that has been served; packets with their bit in `forward` set may go out.
   /// Returns the bits of the packets that do go out, and may change verdicts.
   virtual std::uint64_t route(Burst&, std::uint64_t forward) { return forward; }

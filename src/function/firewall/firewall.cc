@@ -39,6 +39,7 @@ constexpr std::array<std::uint8_t, 8> kQueries =
 
 /// Returns where a packet comes from, as the zones know it.
 std::uint8_t link_of(const Burst& burst, unsigned packet) {
+  if ((burst.came_again >> packet & 1) != 0) return kAgainLink;
   return (burst.of_host >> packet & 1) != 0 ? kHostLink : burst.link[packet];
 }
 
@@ -227,7 +228,9 @@ void FirewallFor<K>::resume(Opening<K>& opening) {
   const FirewallPlan& plan = *shared_.plan;
   Image was;
   if (opening.image != nullptr) std::memcpy(&was, opening.image, sizeof(was));
-  const std::uint8_t link = was.of_host != 0 ? kHostLink : plan.link_named(was.port);
+  const std::uint8_t link = was.of_host == 2   ? kAgainLink
+                            : was.of_host != 0 ? kHostLink
+                                               : plan.link_named(was.port);
   const std::uint16_t message = icmp_message(was.icmp_type, was.icmp_code);
   RuleId rule = 0;
   bool is_to_host = was.to_host != 0;
@@ -390,7 +393,9 @@ void FirewallFor<K>::write(const K&, const std::byte* state, std::byte* image) c
   const Image to{.rule = is.rule < plan.names.size() ? plan.names[is.rule] : 0,
                  .port = is.link < plan.port_names.size() ? plan.port_names[is.link] : 0,
                  .icmp_type = static_cast<std::uint8_t>(is.message() >> 8),
-                 .of_host = is.link == kHostLink,
+                 .of_host = is.link == kAgainLink  ? std::uint8_t{2}
+                            : is.link == kHostLink ? std::uint8_t{1}
+                                                   : std::uint8_t{0},
                  .to_host = is.is_to_host(),
                  .icmp_code = static_cast<std::uint8_t>(is.message())};
   std::memcpy(image, &to, sizeof(to));

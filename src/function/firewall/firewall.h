@@ -96,7 +96,7 @@ class FirewallFor final : public FunctionFor<K> {
     std::uint64_t rule = 0;  ///< hash of the rule's name
     std::uint32_t port = 0;  ///< hash of the name of the port at which it began
     std::uint8_t icmp_type = 0;
-    std::uint8_t of_host = 0;  ///< 1: the host itself has begun it
+    std::uint8_t of_host = 0;  ///< 1: the host itself has begun it; 2: it began at `kAgainLink`
     std::uint8_t to_host = 0;
     std::uint8_t icmp_code = 0;
   };

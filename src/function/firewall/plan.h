@@ -91,8 +91,9 @@ struct FirewallPlan {
             .protocol = key.protocol,
             .from = first.number_of_zone() != 0 ? zones.at(link) : zones.from(first.source, link),
             .to = leaves_to_customer(first, last) ? zones.at(link_of(customer))
-                  : customer != 0
-                      ? zones.to(last.destination, link_of(customer))
+                  : customer != 0                 ? zones.to(last.destination, link_of(customer))
+                  : traversal != nullptr && traversal->comes_again
+                      ? zones.around(last.destination)
                       : zones.to(traversal != nullptr ? traversal->sent_to : key.destination)};
   }
   /// Returns the port of a customer.

@@ -285,6 +285,10 @@ prefixes = ["10.1.1.1"]
   EXPECT_EQ(zones.v4.to(v4("10.0.0.1")), kHostZone);
   EXPECT_EQ(zones.v4.to(v4("198.51.100.1")), kHostZone);
   EXPECT_EQ(zones.v4.to(v4("198.51.100.7")), kNoZone);
+  EXPECT_EQ(zones.v4.around(v4("10.0.0.1")), kLan) << "the network of the host's own address";
+  EXPECT_EQ(zones.v4.from(v4("10.0.0.1"), kAgainLink), kLan);
+  EXPECT_EQ(zones.v4.around(v4("10.1.0.1")), kServers);
+  EXPECT_EQ(zones.v4.around(v4("8.8.8.8")), kNoZone);
   EXPECT_EQ(zones.v4.to(v4("8.8.8.8")), kNoZone);
   EXPECT_EQ(zones.v6.to(v6("fd00::7")), kServers);
   EXPECT_EQ(zones.v6.to(v6("2001:db8::1")), kNoZone) << "no zone has the port wan";

@@ -92,10 +92,16 @@ ZonesFor<A>::ZonesFor(const std::vector<ZoneSpec>& specs, const HostAddresses<A>
   destinations_ = PrefixTable<A>(all);
   for (std::uint32_t i = 0; i < all.size(); ++i) {
     const auto around = chain(destinations_, all, i);
-    const auto route = std::ranges::find_if(
-        around, [&routes](const Prefix<A>& one) { return routes.contains(one); });
-    const unsigned link = route != around.end() ? routes.at(*route) : kNoLink;
-    to_.push_back(link == kHostLink ? kHostZone : zone_of(specs, of_zones, around, link));
+    const auto link_beside = [&](unsigned other) -> unsigned {
+      const auto route = std::ranges::find_if(around, [&](const Prefix<A>& one) {
+        const auto at = routes.find(one);
+        return at != routes.end() && at->second != other;
+      });
+      return route != around.end() ? routes.at(*route) : kNoLink;
+    };
+    const bool is_hosts = link_beside(kNoLink) == kHostLink;
+    around_.push_back(zone_of(specs, of_zones, around, link_beside(kHostLink)));
+    to_.push_back(is_hosts ? kHostZone : around_.back());
   }
   beyond_ = zone_of<A>(specs, of_zones, {}, kNoLink);
 }
@@ -103,6 +109,7 @@ ZonesFor<A>::ZonesFor(const std::vector<ZoneSpec>& specs, const HostAddresses<A>
 template <class A>
 std::uint8_t ZonesFor<A>::from(const A& source, unsigned link) const {
   if (link == kHostLink) return kHostZone;
+  if (link == kAgainLink) return around(source);
   if (link >= links_) return to(source);
   const std::uint32_t found = sources_.find(source);
   const std::size_t row = found == sources_.kNone ? from_.size() / links_ - 1 : found;

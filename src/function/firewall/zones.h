@@ -32,6 +32,9 @@ struct ZoneSpec {
   }
 };
 
+/// Stands for the link of a packet that comes again (`Burst::came_again`).
+inline constexpr std::uint8_t kAgainLink = kHostLink - 1;
+
 /// Finds the zones of addresses of one family. Any thread may use an object.
 template <class A>
 class ZonesFor {
@@ -42,6 +45,7 @@ class ZonesFor {
 
   /// Returns the zone of a packet with that source that came on `link`. If no link is known
   /// (`kNoLink`), packets to that address show the link. `kHostLink`: the host itself sent it.
+  /// `kAgainLink`: it comes from outside, from an address at which a function receives packets.
   std::uint8_t from(const A& source, unsigned link) const;
   /// Returns the zone of packets that come or leave by tunnels of a port, whatever their addresses.
   std::uint8_t at(unsigned link) const {
@@ -51,6 +55,12 @@ class ZonesFor {
   std::uint8_t to(const A& destination) const {
     const std::uint32_t i = destinations_.find(destination);
     return i == destinations_.kNone ? beyond_ : to_[i];
+  }
+  /// Returns the zone around an address: does what `to` does, but for an address of the host itself
+  /// returns the zone of other addresses around it.
+  std::uint8_t around(const A& address) const {
+    const std::uint32_t i = destinations_.find(address);
+    return i == destinations_.kNone ? beyond_ : around_[i];
   }
   /// Returns the zone in which a customer's packets to that address leave, if nothing translates
   /// them; he is on `link`, where the host may have addresses for customers.
@@ -66,7 +76,8 @@ class ZonesFor {
   PrefixTable<A> sources_;
   std::vector<std::uint8_t> from_;  // by prefix and link; behind the last, for no prefix
   PrefixTable<A> destinations_;
-  std::vector<std::uint8_t> to_;   // by prefix
+  std::vector<std::uint8_t> to_;  // by prefix
+  std::vector<std::uint8_t> around_;
   std::uint8_t beyond_ = kNoZone;  // the zone of addresses without a route
   std::vector<typename HostAddresses<A>::Own> own_of_customers_;
 };

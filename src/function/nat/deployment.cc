@@ -81,6 +81,14 @@ class NatView final : public FunctionView {
       return settings_->is_hosts(zone, of.destination) ? unchanged(why) : untranslated(why);
     }
     const NatForwards& forwards = settings_->forwards;
+    const bool is_public = blocks_->has(of.destination) || forwards.has(of.destination);
+    if (rule != nullptr) {
+      Explained out = explain_customers(*rule, of);
+      if (is_public && !is_drop(out.verdict))
+        out.why +=
+            "; as its destination is public, too, it then comes in again, as if from outside";
+      return out;
+    }
     const auto* const to = forwards.to(of.destination, of.destination_port, of.protocol);
     if (to != nullptr) {
       Explained out{.side = Side::originator, .verdict = Verdict::tracked};
@@ -89,9 +97,9 @@ class NatView final : public FunctionView {
                             with_port(to->inside, to->in(of.destination_port)));
       return out;
     }
-    if (blocks_->has(of.destination) || forwards.has(of.destination))
+    if (is_public)
       return dropped(Verdict::no_mapping, why_no_mapping({of.destination, of.destination_port}));
-    return rule != nullptr ? explain_customers(*rule, of) : unchanged(why_no_rule(of));
+    return unchanged(why_no_rule(of));
   }
 
   /// Says whose public port that is, as far as it is known.

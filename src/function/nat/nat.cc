@@ -34,7 +34,7 @@ bool counts_from_outside(const Burst& burst, const Lane<KeyV4>& lane, unsigned i
 
 Part NatV4::part() const {
   return {.name = "nat",
-          .version = 2,
+          .version = 3,
           .originator_bytes = sizeof(State),
           .reply_bytes = sizeof(Ends),
           .alignment = alignof(State),
@@ -42,13 +42,22 @@ Part NatV4::part() const {
 }
 
 NatV4::Need NatV4::need_of(const KeyV4& key) const {
-  Need need{.rule = settings_->rule_for(key.number_of_zone(), key.source, key.destination),
-            .is_in = blocks_->has(key.destination) || settings_->forwards.has(key.destination),
-            .is_hosts = settings_->is_hosts(key.number_of_zone(), key.destination)};
-  if (need.is_hosts && !need.is_in) need.rule = nullptr;
+  const Zone zone = key.number_of_zone();
+  Need need{.rule = settings_->rule_for(zone, key.source, key.destination),
+            .is_in = is_public(key.destination),
+            .is_hosts = settings_->is_hosts(zone, key.destination)};
+  if (need.is_hosts && need.rule != nullptr && !(need.is_in && is_taken(key)))
+    return {.is_hosts = true};
   // A port's customer may send to other customers only what has a rule.
-  if (need.rule == nullptr && key.number_of_zone() != 0) need.is_in = false;
+  if (need.rule == nullptr && zone != 0) need.is_in = false;
   return need;
+}
+
+/// True if a customer's packet to an address that is also the host's own is for another customer,
+/// not for the host. The host answers all pings.
+bool NatV4::is_taken(const KeyV4& key) const {
+  return settings_->forwards.to(key.destination, key.destination_port, key.protocol) != nullptr ||
+         (key.protocol != kProtocolIcmp && blocks_->is_mapped(destination_of(key), key.protocol));
 }
 
 // --- screen
@@ -69,7 +78,7 @@ std::uint64_t NatV4::screen(Burst& burst, Lane<KeyV4>& lane, std::uint64_t unkno
     const bool begins = begins_strictly(burst.signal[lane.packet[i]]);
     const bool is_forward =
         settings_->forwards.to(key.destination, key.destination_port, key.protocol) != nullptr;
-    if (need.is_in && !(begins && is_forward)) {
+    if (need.rule == nullptr && !(begins && is_forward)) {
       const auto inside = begins ? blocks_->enter({.outside = destination_of(key),
                                                    .remote = source_of(key),
                                                    .protocol = key.protocol,
@@ -103,44 +112,66 @@ std::uint64_t NatV4::screen(Burst& burst, Lane<KeyV4>& lane, std::uint64_t unkno
 
 // --- open
 
-/// Gives the originator a public end, and finds the inside endpoint of the public end that it sends
-/// to: one of both, or both (hairpinning, RFC 4787, REQ-9).
 void NatV4::open(const Burst& burst, Opening<KeyV4>& opening) {
   release_resumed();
   if (opening.is_resumed) return resume(opening);
   now_ = burst.now;
-  const KeyV4& key = opening.key;
-  const auto [rule, is_in, is_hosts] = need_of(key);
-  if (rule == nullptr && !is_in) return pass_over(opening);
+  const Need need = need_of(opening.key);
+  if (need.rule == nullptr && !need.is_in) return pass_over(opening);
   if (!begins_strictly(burst.signal[opening.packet])) return opening.refuse(Verdict::no_connection);
-  const bool is_query = key.protocol == kProtocolIcmp;
-  const NatForwards& forwards = settings_->forwards;
-  const NatForward* const from = rule != nullptr ? forwards.from(key.number_of_zone(), key.source,
-                                                                 key.source_port, key.protocol)
-                                                 : nullptr;
-  const NatForward* const to = forwards.to(key.destination, key.destination_port, key.protocol);
-  // One identifier cannot be that of both customers.
-  if (rule != nullptr && is_in && is_query && from == nullptr && to == nullptr)
-    return is_hosts ? pass_over(opening) : opening.refuse(Verdict::no_mapping);
-  State state;
-  if (opening.attempt > 0) {
-    std::memcpy(&state, opening.state, sizeof(state));
-    if (!state.source.is_there() || !settings_->pools[rule->pool].shares_ports())
+  need.rule != nullptr ? open_out(opening, *need.rule) : open_in(opening, need.is_hosts);
+}
+
+/// Gives the originator, a customer, a public end.
+void NatV4::open_out(Opening<KeyV4>& opening, const NatRule& rule) {
+  const KeyV4& key = opening.key;
+  const bool is_first = opening.attempt == 0;
+  State before;
+  if (!is_first) {
+    std::memcpy(&before, opening.state, sizeof(before));
+    if (!before.port.is_there() || !settings_->pools[rule.pool].shares_ports())
       return opening.refuse(Verdict::reply_collision);
-    const auto taken = take(opening, *rule);
-    if (!taken) return opening.refuse(Verdict::reply_collision);
-    blocks_->release(state.source, key.protocol, key.destination, now_);
-    state.source = taken->ref;
-    state.ends.source_port = taken->outside.port;
-    return accept(opening, state);
   }
+  State state;
+  Ends& ends = state.ends;
+  ends.changed = kSource;
+  const NatForward* const forward =
+      settings_->forwards.from(key.number_of_zone(), key.source, key.source_port, key.protocol);
+  if (forward != nullptr) {
+    ends.address = forward->address;
+    ends.port = forward->out(key.source_port);
+  } else {
+    PortBlocks::Wanted wanted = wanted_of(key, rule);
+    wanted.attempt = opening.attempt;
+    const auto taken = blocks_->take(wanted);
+    if (!taken) return opening.refuse(is_first ? taken.error() : Verdict::reply_collision);
+    state.port = taken->ref;
+    ends.address = taken->outside.address;
+    ends.port = taken->outside.port;
+    // A query has its identifier in place of both ports. Forwards leave it as it is.
+    if (key.protocol == kProtocolIcmp) ends.changed |= kIdentifier;
+  }
+  if (key.number_of_zone() != 0) ends.changed |= kZone;
+  if (is_first) return accept(opening, state, counters_.sessions);
+  release(key, before);
+  link(opening, state);
+}
+
+/// Finds the customer's end of the public end that the originator sends to.
+void NatV4::open_in(Opening<KeyV4>& opening, bool is_hosts) {
+  const KeyV4& key = opening.key;
+  if (opening.attempt > 0) return opening.refuse(Verdict::reply_collision);
+  State state;
+  Ends& ends = state.ends;
+  ends.changed = kDestination;
   Zone leaves_to = 0;
-  if (to != nullptr) {
-    leaves_to = zone_of(to->customer);
-    state.ends.destination = to->inside;
-    state.ends.destination_port = to->in(key.destination_port);
-    state.ends.changed |= kDestination;
-  } else if (is_in) {
+  if (const auto* const forward =
+          settings_->forwards.to(key.destination, key.destination_port, key.protocol);
+      forward != nullptr) {
+    leaves_to = zone_of(forward->customer);
+    ends.address = forward->inside;
+    ends.port = forward->in(key.destination_port);
+  } else {
     const auto inside = blocks_->enter({.outside = destination_of(key),
                                         .remote = source_of(key),
                                         .protocol = key.protocol,
@@ -149,49 +180,18 @@ void NatV4::open(const Burst& burst, Opening<KeyV4>& opening) {
     if (!inside && is_hosts) return pass_over(opening);
     if (!inside) return opening.refuse(inside.error());
     leaves_to = zone_of(inside->customer);
-    state.destination = inside->ref;
-    state.ends.destination = inside->inside.address;
-    state.ends.destination_port = inside->inside.port;
-    state.ends.changed |= kDestination;
+    state.port = inside->ref;
+    ends.address = inside->inside.address;
+    ends.port = inside->inside.port;
+    if (key.protocol == kProtocolIcmp) ends.changed |= kIdentifier;
   }
-  if (from != nullptr) {
-    state.ends.source = from->address;
-    state.ends.source_port = from->out(key.source_port);
-    state.ends.changed |= kSource;
-  } else if (rule != nullptr) {
-    const auto taken = take(opening, *rule);
-    if (!taken) {
-      release(key, state);
-      return opening.refuse(taken.error());
-    }
-    state.source = taken->ref;
-    state.ends.source = taken->outside.address;
-    state.ends.source_port = taken->outside.port;
-    state.ends.changed |= kSource;
-  }
-  if ((leaves_to | key.number_of_zone()) != 0) {
-    state.ends.changed |= kZone;
+  if (leaves_to != 0) {
+    ends.changed |= kZone;
     KeyV4 leaves;
     leaves.set_zone(leaves_to);
-    state.ends.zone = leaves.zone;
+    ends.zone = leaves.zone;
   }
-  // A query has its identifier in place of both ports. Forwards leave it as it is.
-  if (is_query && (state.source.is_there() || state.destination.is_there())) {
-    state.ends.changed |= kIdentifier;
-    auto& kept = state.source.is_there() ? state.ends.source_port : state.ends.destination_port;
-    state.ends.source_port = state.ends.destination_port = kept;
-  }
-  auto& opened = rule != nullptr ? counters_.sessions : counters_.from_outside;
-  opened.add(1);
-  counters_.live.add(1);
-  accept(opening, state);
-}
-
-auto NatV4::take(const Opening<KeyV4>& opening, const NatRule& rule)
-    -> std::expected<PortBlocks::Taken, Verdict> {
-  PortBlocks::Wanted wanted = wanted_of(opening.key, rule);
-  wanted.attempt = opening.attempt;
-  return blocks_->take(wanted);
+  accept(opening, state, counters_.from_outside);
 }
 
 PortBlocks::Wanted NatV4::wanted_of(const KeyV4& key, const NatRule& rule) const {
@@ -204,17 +204,25 @@ PortBlocks::Wanted NatV4::wanted_of(const KeyV4& key, const NatRule& rule) const
           .forwards = &settings_->forwards};
 }
 
-void NatV4::accept(Opening<KeyV4>& opening, const State& state) {
-  const KeyV4 leaves = state.ends.leaving(opening.key);
-  Ends reply{.source = opening.key.destination,
-             .destination = opening.key.source,
-             .source_port = opening.key.destination_port,
-             .destination_port = opening.key.source_port,
-             .changed = 0,
-             .zone = opening.key.zone};
-  if ((state.ends.changed & kSource) != 0) reply.changed |= kDestination;
-  if ((state.ends.changed & kDestination) != 0) reply.changed |= kSource;
+/// Accepts and counts a session.
+void NatV4::accept(Opening<KeyV4>& opening, const State& state, Counter& opened) {
+  opened.add(1);
+  counters_.live.add(1);
+  link(opening, state);
+}
+
+/// Accepts a session: writes its entries.
+void NatV4::link(Opening<KeyV4>& opening, State state) const {
+  const KeyV4& key = opening.key;
+  const bool is_out = (state.ends.changed & kSource) != 0;
+  Ends reply{.address = is_out ? key.source : key.destination,
+             .port = is_out ? key.source_port : key.destination_port,
+             .changed = is_out ? kDestination : kSource,
+             .zone = key.zone};
   reply.changed |= state.ends.changed & (kIdentifier | kZone);
+  const KeyV4 leaves = state.ends.leaving(key);
+  if (is_out && is_public(leaves.destination)) state.ends.changed |= kAgain;
+  if (!is_out && is_public(key.source)) reply.changed |= kAgain;
   std::memcpy(opening.state, &state, sizeof(state));
   std::memcpy(opening.reply_state, &reply, sizeof(reply));
   opening.accept_two_way(reversed(leaves));
@@ -231,11 +239,12 @@ void NatV4::pass_over(Opening<KeyV4>& opening) {
 
 // --- the life of a session
 
-/// Ends the use of public ports by the session with this originator's key.
+/// Ends the use of its public port by the session with this originator's key.
 void NatV4::release(const KeyV4& key, const State& state, bool is_proved) {
-  if (state.source.is_there()) blocks_->release(state.source, key.protocol, key.destination, now_);
-  if (state.destination.is_there())
-    blocks_->release(state.destination, key.protocol, key.source, now_, is_proved);
+  if (!state.port.is_there()) return;
+  const bool is_out = (state.ends.changed & kSource) != 0;
+  blocks_->release(state.port, key.protocol, is_out ? key.destination : key.source, now_,
+                   is_out || is_proved);
 }
 
 void NatV4::release_resumed() {
@@ -248,9 +257,9 @@ Verdict NatV4::event(Event event, const KeyV4& key, const std::byte* at, bool is
   State state;
   std::memcpy(&state, at, sizeof(state));
   if (state.ends.changed == 0) return Verdict::tracked;
+  const bool is_from_outside = (state.ends.changed & kSource) == 0 && state.port.is_there();
   const auto hold = [&](bool is_limited) {
-    return !state.destination.is_there() ||
-           blocks_->hold(state.destination, key.protocol, key.source, is_limited);
+    return !is_from_outside || blocks_->hold(state.port, key.protocol, key.source, is_limited);
   };
   switch (event) {
     case Event::abandoned:
@@ -270,8 +279,7 @@ Verdict NatV4::event(Event event, const KeyV4& key, const std::byte* at, bool is
       if (!hold(true)) return Verdict::customer_limit;
       break;
     case Event::unproved:
-      if (state.destination.is_there())
-        blocks_->let_go(state.destination, key.protocol, key.source);
+      if (is_from_outside) blocks_->let_go(state.port, key.protocol, key.source);
       break;
   }
   return Verdict::tracked;
@@ -282,6 +290,7 @@ Verdict NatV4::event(Event event, const KeyV4& key, const std::byte* at, bool is
 void NatV4::serve(Burst& burst, std::uint64_t places, const States<KeyV4>& states) {
   now_ = burst.now;
   Lane<KeyV4>& lane = burst.lane<KeyV4>();
+  std::uint64_t again = 0;
   std::uint64_t out = 0;
   std::uint64_t in = 0;
   for_each_bit(places, [&](unsigned i) {
@@ -296,17 +305,21 @@ void NatV4::serve(Burst& burst, std::uint64_t places, const States<KeyV4>& state
     Ends ends;
     std::memcpy(&ends, states[lane.connection[i]], sizeof(ends));
     if (ends.changed == 0) return;
-    if ((ends.changed & kSource) != 0) lane.set_source(i, ends.source, ends.source_port);
-    if ((ends.changed & kDestination) != 0)
-      lane.set_destination(i, ends.destination, ends.destination_port);
-    if ((ends.changed & kIdentifier) != 0) lane.set_identifier(i, ends.source_port);
+    const bool is_out = (ends.changed & kSource) != 0;
+    if (is_out) {
+      lane.set_source(i, ends.address, ends.port);
+    } else {
+      lane.set_destination(i, ends.address, ends.port);
+    }
+    if ((ends.changed & kIdentifier) != 0) lane.set_identifier(i, ends.port);
     if ((ends.changed & kZone) != 0) lane.set_zone(i, ends.zone);
-    const bool is_from_outside = (ends.changed & (kSource | kDestination)) == kDestination;
-    lane.idle |= std::uint64_t{is_from_outside && !counts_from_outside(burst, lane, i)} << i;
-    out += (ends.changed & kSource) != 0;
-    in += (ends.changed & kDestination) != 0;
+    lane.idle |= std::uint64_t{!is_out && !counts_from_outside(burst, lane, i)} << i;
+    again |= std::uint64_t{(ends.changed & kAgain) != 0} << lane.packet[i];
+    out += is_out;
+    in += !is_out;
     verdict = Verdict::tracked;
   });
+  burst.again |= again;
   counters_.out_packets.add(out);
   counters_.in_packets.add(in);
 }
@@ -325,10 +338,13 @@ void NatV4::write(const KeyV4& key, const std::byte* at, std::byte* image) const
   const Ends& ends = state.ends;
   Image to;
   if (ends.changed != 0) {
-    to = {ends.source,  ends.destination, ends.source_port, ends.destination_port,
-          ends.changed, ends.zone,        forwarded(state)};
-    if (state.destination.is_there()) {
-      const MappedEnds mapped = blocks_->ends_at(state.destination, key.protocol);
+    to = {.address = ends.address,
+          .port = ends.port,
+          .changed = ends.changed,
+          .zone = ends.zone,
+          .is_forwards = state.port.is_there() ? std::uint8_t{0} : std::uint8_t{1}};
+    if ((ends.changed & kDestination) != 0 && state.port.is_there()) {
+      const MappedEnds mapped = blocks_->ends_at(state.port, key.protocol);
       to.mapped = mapped.remote;
       to.mapped_port = mapped.remote_port;
     }
@@ -340,50 +356,42 @@ bool NatV4::is_translated(const std::byte* image) {
   return image[offsetof(Image, changed)] != std::byte{0};
 }
 
-/// Returns the ends of a session that are ends of forwards, as bits of `Ends::changed`.
-std::uint8_t NatV4::forwarded(const State& state) {
-  std::uint8_t ends = 0;
-  if (!state.source.is_there()) ends |= kSource;
-  if (!state.destination.is_there()) ends |= kDestination;
-  return ends & state.ends.changed;
+/// Returns the customer's ends of the session with this originator's key.
+auto NatV4::ends_of(const KeyV4& key, const Ends& ends) -> CustomersEnds {
+  const EndpointV4 end{ends.address, ends.port};
+  if ((ends.changed & kSource) != 0) return {key.number_of_zone(), source_of(key), end};
+  return {ends.leaving(key).number_of_zone(), end, destination_of(key)};
 }
 
-/// True if the present forwards still give the session the ends that it has of them.
-bool NatV4::has_forwards(const KeyV4& key, const Ends& ends, std::uint8_t forwarded) const {
-  const auto is_there = [&](const EndpointV4& outside, Zone zone, const EndpointV4& inside) {
-    const auto* is = settings_->forwards.to(outside.address, outside.port, key.protocol);
+/// True if the present settings still give the session's customer its public end.
+bool NatV4::keeps_end(const KeyV4& key, const State& state) const {
+  const auto [zone, inside, outside] = ends_of(key, state.ends);
+  if (!state.port.is_there()) {
+    const auto* const is = settings_->forwards.to(outside.address, outside.port, key.protocol);
     return is != nullptr && zone_of(is->customer) == zone && is->inside == inside.address &&
            is->in(outside.port) == inside.port;
-  };
-  return ((forwarded & kSource) == 0 ||
-          is_there({ends.source, ends.source_port}, key.number_of_zone(), source_of(key))) &&
-         ((forwarded & kDestination) == 0 ||
-          is_there(destination_of(key), ends.leaving(key).number_of_zone(),
-                   {ends.destination, ends.destination_port}));
+  }
+  const NatRule* const by = settings_->rule_of(zone, inside.address);
+  return by != nullptr && blocks_->may_keep(state.port, by->pool,
+                                            NatSettings::customer_by(*by, zone, inside.address));
 }
 
-/// True if the present rules and pools still give the session's customers its public ports.
-bool NatV4::keeps_ports(const KeyV4& key, const State& state) const {
-  const auto keeps = [&](const PortRef& ref, Zone zone, const AddressV4& inside) {
-    const NatRule* const by = settings_->rule_of(zone, inside);
-    return by != nullptr &&
-           blocks_->may_keep(ref, by->pool, NatSettings::customer_by(*by, zone, inside));
-  };
-  return (!state.source.is_there() || keeps(state.source, key.number_of_zone(), key.source)) &&
-         (!state.destination.is_there() ||
-          keeps(state.destination, state.ends.leaving(key).number_of_zone(),
-                state.ends.destination));
+/// True if the remote end of a session from inside is public now if, and only if, it was so.
+bool NatV4::has_same_remote(const KeyV4& key, const Ends& ends) const {
+  return (ends.changed & kSource) == 0 ||
+         is_public(key.destination) == ((ends.changed & kAgain) != 0);
 }
 
-/// Ends the sessions whose public ends are gone, or another customer's, and those that are not
-/// translated but would have to be. The others of a customer go on, also if he has a forward by now
-/// that would give them another public end.
+/// Ends the sessions whose public end is gone, or another customer's; those that are not translated
+/// but would have to be; and those to an address that has become public, or is so no longer. The
+/// others of a customer go on, also if he has a forward by now that would give them another public
+/// end.
 Fate NatV4::fate(const KeyV4& key, const Traversal<KeyV4>*, const std::byte* at, bool) const {
   State state;
   std::memcpy(&state, at, sizeof(state));
-  const bool stays = state.ends.changed == 0 ? !need_of(key).is_there()
-                                             : has_forwards(key, state.ends, forwarded(state)) &&
-                                                   keeps_ports(key, state);
+  const bool stays = state.ends.changed == 0
+                         ? !need_of(key).is_there()
+                         : keeps_end(key, state) && has_same_remote(key, state.ends);
   if (stays) return Fate::stays;
   return key.protocol == kProtocolTcp ? Fate::reset : Fate::begins_anew;
 }
@@ -398,49 +406,33 @@ void NatV4::resume(Opening<KeyV4>& opening) {
     const Need need = need_of(key);
     return need.is_there() ? opening.refuse(Verdict::no_mapping) : pass_over(opening);
   }
-  State state{.ends = {.source = was.source,
-                       .destination = was.destination,
-                       .source_port = was.source_port,
-                       .destination_port = was.destination_port,
-                       .changed = was.changed,
+  State state{.ends = {.address = was.address,
+                       .port = was.port,
+                       .changed = static_cast<std::uint8_t>(was.changed & ~kAgain),
                        .zone = was.zone},
-              .source = {},
-              .destination = {}};
-  const auto take_again = [&](Zone zone, const EndpointV4& inside, const EndpointV4& remote,
-                              const EndpointV4& outside, PortRef& ref) {
+              .port = {}};
+  const auto [zone, inside, outside] = ends_of(key, state.ends);
+  const auto take_again = [&] {
     const NatRule* const by = settings_->rule_of(zone, inside.address);
     if (by == nullptr) return false;
+    const bool is_out = (was.changed & kSource) != 0;
     const PortBlocks::Wanted wanted{.inside = inside,
-                                    .remote = remote,
+                                    .remote = is_out ? remote_of(key) : source_of(key),
                                     .customer = NatSettings::customer_by(*by, zone, inside.address),
                                     .protocol = key.protocol,
                                     .pool = by->pool,
                                     .now = now_,
                                     .forwards = &settings_->forwards};
-    const bool is_sent_to = &ref == &state.destination;
     const MappedEnds sent_to{inside.address, was.mapped, inside.port, was.mapped_port};
-    const auto taken = blocks_->take_again(
-        wanted, outside, is_sent_to ? sent_to : blocks_->ends_of(wanted), !is_sent_to);
-    if (taken) ref = taken->ref;
+    const auto taken =
+        blocks_->take_again(wanted, outside, is_out ? blocks_->ends_of(wanted) : sent_to, is_out);
+    if (taken) state.port = taken->ref;
     return taken.has_value();
   };
-  bool ok =
-      std::max(key.number_of_zone(), state.ends.leaving(key).number_of_zone()) <= resumed_up_to_ &&
-      has_forwards(key, state.ends, was.forwarded);
-  const int taken = was.changed & ~was.forwarded;
-  if (ok && (taken & kDestination) != 0)
-    ok = take_again(state.ends.leaving(key).number_of_zone(),
-                    {was.destination, was.destination_port}, source_of(key), destination_of(key),
-                    state.destination);
-  if (ok && (taken & kSource) != 0)
-    ok = take_again(key.number_of_zone(), source_of(key), remote_of(key),
-                    {was.source, was.source_port}, state.source);
-  if (!ok) {
-    release(key, state);
+  if (zone > resumed_up_to_ || !(was.is_forwards != 0 ? keeps_end(key, state) : take_again()))
     return opening.refuse(Verdict::no_port);
-  }
   resumed_ = {key, state};
-  accept(opening, state);
+  link(opening, state);
 }
 
 }  // namespace millrace

@@ -2,7 +2,13 @@
 // rewrites their packets. Addresses of pools are never forwarded: a packet to one that no session
 // and no mapping takes is dropped, unless the address is also the host's own.
 //
-// A session is a connection with two entries. Packets of IPv6 pass untranslated.
+// A session is a connection with two entries. It has one customer, and one public end: that of its
+// source if it began inside, else that of its destination. A customer's packet to a public address
+// (hairpinning, RFC 4787, REQ-9) gets its public source, and comes again (`Burst::again`), as if it
+// came back from outside: there it belongs to another session, or to none. So whatever holds for
+// packets from outside, filtering for one, holds for such packets by itself.
+//
+// Packets of IPv6 pass untranslated.
 #pragma once
 
 #include <array>
@@ -41,6 +47,9 @@ class NatV4 final : public FunctionFor<KeyV4> {
   void open(const Burst& burst, Opening<KeyV4>& opening) override;
   Verdict event(Event event, const KeyV4& key, const std::byte* state, bool is_proved) override;
   void serve(Burst& burst, std::uint64_t places, const States<KeyV4>& states) override;
+  bool receives(const KeyV4& leaving) const override {
+    return is_public(leaving.destination) && is_public(leaving.source);
+  }
   Target target(const KeyV4& key, const std::byte* state) const override;
   void write(const KeyV4& key, const std::byte* state, std::byte* image) const override;
   Fate fate(const KeyV4& key, const Traversal<KeyV4>* traversal, const std::byte* state,
@@ -60,63 +69,79 @@ class NatV4 final : public FunctionFor<KeyV4> {
   const NatCounters& counters() const { return counters_; }
 
  private:
-  /// How the packets of one side leave, in the entry of that side.
+  /// How the packets of one side leave, in the entry of that side: with another source, or with
+  /// another destination.
   struct Ends {
-    AddressV4 source, destination;
-    std::uint16_t source_port = 0, destination_port = 0;
-    std::uint8_t changed = 0;  ///< bits of `Lane::Changed`; 0: the session is not translated
+    AddressV4 address;
+    std::uint16_t port = 0;
+    /// `Lane::kSource` or `kDestination`, and further bits of `Lane::Changed`, and `kAgain`; 0: the
+    /// session is not translated.
+    std::uint8_t changed = 0;
     std::array<std::uint8_t, 3> zone{};  ///< in the form of a key's: the customer they leave to
 
     /// Returns how packets with that key leave.
     KeyV4 leaving(const KeyV4& key) const {
-      return Lane<KeyV4>::leaving(
-          key, {source, destination, source_port, destination_port, key.protocol, zone}, changed);
+      return Lane<KeyV4>::leaving(key, {address, address, port, port, key.protocol, zone}, changed);
     }
   };
-  /// The originator's entry. An end that is changed without a port is a forward's.
+  static constexpr std::uint8_t kAgain = 0x80;  ///< in `Ends::changed`: the packets come again
+  /// The originator's entry.
   struct State {
     Ends ends;
-    PortRef source;       ///< the originator's public port
-    PortRef destination;  ///< the public port that the originator sends to
+    PortRef port;  ///< the public port; none: the public end is a forward's
   };
-  static_assert(sizeof(State) == 28 && alignof(State) == 2);
+  static_assert(sizeof(State) == 16 && alignof(State) == 2);
   /// The image of a session; all 0 if it is not translated.
   struct Image {
-    AddressV4 source, destination;
-    std::uint16_t source_port = 0, destination_port = 0;
+    AddressV4 address;
+    std::uint16_t port = 0;
     std::uint8_t changed = 0;
     std::array<std::uint8_t, 3> zone{};
-    std::uint8_t forwarded = 0;  ///< bits of `changed`: ends of forwards
+    std::uint8_t is_forwards = 0;  ///< 1: the public end is a forward's
     std::uint8_t unused = 0;
-    /// The remote end of the mapping that the originator sends to, as far as it depends on one.
-    std::uint16_t mapped_port = 0;
+    /// If it began outside: the remote end of its mapping, as far as that depends on one.
     AddressV4 mapped;
+    std::uint16_t mapped_port = 0;
   };
-  static_assert(sizeof(Image) == 24);
+  static_assert(sizeof(Image) == 18);
 
-  /// The translation that a packet needs.
+  /// The ends of a session that are its customer's.
+  struct CustomersEnds {
+    Zone zone = 0;
+    EndpointV4 inside;
+    EndpointV4 outside;
+  };
+
+  /// The translation that a packet needs: of its source by a rule, or else of its destination.
   struct Need {
     const NatRule* rule = nullptr;  ///< rule of its source; null: its source stays
-    bool is_in = false;             ///< its destination is a pool's
+    bool is_in = false;             ///< its destination is public
     bool is_hosts = false;          ///< its destination is also the host's own
 
     /// True if the packet may not leave without a translation.
     bool is_there() const { return rule != nullptr || (is_in && !is_hosts); }
   };
   Need need_of(const KeyV4& key) const;
-  std::optional<CustomerNumber> customer_of(Zone zone, const EndpointV4& end,
-                                            std::uint8_t protocol) const;
-  std::optional<CustomerNumber> whole_customer_of(Zone zone, const AddressV4& address) const;
-  static std::uint8_t forwarded(const State& state);
-  bool has_forwards(const KeyV4& key, const Ends& ends, std::uint8_t forwarded) const;
-  bool keeps_ports(const KeyV4& key, const State& state) const;
-  void accept(Opening<KeyV4>& opening, const State& state);
+  /// True if the address is a pool's or a forward's.
+  bool is_public(const AddressV4& address) const {
+    return blocks_->has(address) || settings_->forwards.has(address);
+  }
+  bool is_taken(const KeyV4& key) const;
+  std::optional<CustomerNumber> customer_inside(Zone zone, const AddressV4& address) const;
+  std::optional<CustomerNumber> customer_at(const EndpointV4& outside, std::uint8_t protocol) const;
+  void steer(const KeyV4& key, unsigned i, bool looks_at_source, bool looks_at_destination,
+             Steered& steered) const;
+  static CustomersEnds ends_of(const KeyV4& key, const Ends& ends);
+  bool keeps_end(const KeyV4& key, const State& state) const;
+  bool has_same_remote(const KeyV4& key, const Ends& ends) const;
+  void open_out(Opening<KeyV4>& opening, const NatRule& rule);
+  void open_in(Opening<KeyV4>& opening, bool is_hosts);
+  void accept(Opening<KeyV4>& opening, const State& state, Counter& opened);
+  void link(Opening<KeyV4>& opening, State state) const;
   void pass_over(Opening<KeyV4>& opening);
   void resume(Opening<KeyV4>& opening);
   void release(const KeyV4& key, const State& state, bool is_proved = false);
   void release_resumed();
-  std::expected<PortBlocks::Taken, Verdict> take(const Opening<KeyV4>& opening,
-                                                 const NatRule& rule);
   PortBlocks::Wanted wanted_of(const KeyV4& key, const NatRule& rule) const;
 
   std::shared_ptr<const NatSettings> settings_;

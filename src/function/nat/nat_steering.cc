@@ -8,62 +8,76 @@
 
 namespace millrace {
 
-/// Returns the customer at an end: the port's customer `zone`, or else the one inside or behind a
-/// public port. A public port that nobody has counts as its address's, unless it is the host's own.
-std::optional<CustomerNumber> NatV4::customer_of(Zone zone, const EndpointV4& end,
-                                                 std::uint8_t protocol) const {
+/// Returns the port's customer `zone`, or else the one with that inside address.
+std::optional<CustomerNumber> NatV4::customer_inside(Zone zone, const AddressV4& address) const {
   if (zone != 0) return zone;
-  if (const auto* is = settings_->forwards.to(end.address, end.port, protocol)) return is->customer;
-  if (const NatRule* const rule = settings_->rule_of(0, end.address))
-    return NatSettings::customer_by(*rule, 0, end.address);
-  if (!blocks_->has(end.address)) return std::nullopt;
-  const auto customer = blocks_->customer_at(end);
-  if (customer || std::ranges::binary_search(settings_->own, end.address)) return customer;
-  return number_of(end.address);
+  const NatRule* const rule = settings_->rule_of(0, address);
+  return rule != nullptr ? std::optional(NatSettings::customer_by(*rule, 0, address))
+                         : std::nullopt;
 }
 
-/// Returns the customer of a forward of a whole address, from either of its addresses.
-std::optional<CustomerNumber> NatV4::whole_customer_of(Zone zone, const AddressV4& address) const {
-  const NatForward* is = settings_->forwards.from(zone, address, 0, 0);
-  if (is == nullptr && zone == 0) is = settings_->forwards.to(address, 0, 0);
-  return is != nullptr ? std::optional(is->customer) : std::nullopt;
+/// Returns the customer of a public end. A port that nobody has counts as its address's, unless it
+/// is the host's own.
+std::optional<CustomerNumber> NatV4::customer_at(const EndpointV4& outside,
+                                                 std::uint8_t protocol) const {
+  const auto* const forward = settings_->forwards.to(outside.address, outside.port, protocol);
+  if (forward != nullptr) return forward->customer;
+  if (!blocks_->has(outside.address)) return std::nullopt;
+  const auto customer = blocks_->customer_at(outside);
+  const bool may_be_hosts = (has_ports(protocol) || protocol == kProtocolIcmp) &&
+                            std::ranges::binary_search(settings_->own, outside.address);
+  if (customer || may_be_hosts) return customer;
+  return number_of(outside.address);
 }
 
-/// Steers by the customer, so that all his sessions have one worker; a session of two customers,
-/// by the one with the lesser address. Where no port says which customer a packet is for, steers by
-/// the customer of a whole address, or else by the remote end, which nothing rewrites. An end that
-/// a function before this one may rewrite is not looked at.
+/// Decides about the key at place `i`: steers by the customer, so that all his sessions have one
+/// worker. That is the customer inside that sends the packet, else the one that gets it. Where no
+/// port says whose a public end is, steers by the customer of a whole address, else by the remote
+/// end, which nothing rewrites.
+void NatV4::steer(const KeyV4& key, unsigned i, bool looks_at_source, bool looks_at_destination,
+                  Steered& steered) const {
+  using Customer = std::optional<CustomerNumber>;
+  const Zone zone = key.number_of_zone();
+  Customer from;
+  Customer to;
+  if (looks_at_source) from = customer_inside(zone, key.source);
+  if (looks_at_destination) to = customer_inside(0, key.destination);
+  Customer owner = from;
+  if (from && to) {
+    // Between two customers by their inside addresses. If the one's source is translated, replies
+    // go from the other to a public end, and so have the other's worker; if none is, both ways
+    // need the same one.
+    const bool is_translated = settings_->rule_for(zone, key.source, key.destination) != nullptr;
+    const bool is_answer = settings_->rule_for(0, key.destination, key.source) != nullptr;
+    owner = is_translated ? to : is_answer ? from : std::min(from, to);
+  } else if (to) {
+    owner = to;
+  }
+  const bool is_public = !from && !to && looks_at_destination;
+  if (is_public) owner = customer_at(destination_of(key), key.protocol);
+  if (!owner) return;
+  if (!has_ports(key.protocol) && key.protocol != kProtocolIcmp) {
+    const NatForwards& forwards = settings_->forwards;
+    const NatForward* const whole = is_public ? forwards.to(key.destination, 0, 0)
+                                    : from    ? forwards.from(zone, key.source, 0, 0)
+                                              : nullptr;
+    if (whole == nullptr) {
+      const std::uint64_t bit = std::uint64_t{1} << i;
+      if (!from) steered.by_source |= bit;
+      if (!to && !is_public) steered.by_destination |= bit;
+      return;
+    }
+    owner = whole->customer;
+  }
+  steered.by_owner |= std::uint64_t{1} << i;
+  steered.owner[i] = address_with(*owner);
+}
+
+/// An end that a function before this one may rewrite is not looked at.
 Steered NatV4::steer(std::span<const KeyV4> keys, const Steered& before) const {
   Steered steered;
-  for (unsigned i = 0; i < keys.size(); ++i) {
-    using Customer = std::optional<CustomerNumber>;
-    const KeyV4& key = keys[i];
-    const bool has_source = !before.is_by_destination(i);
-    const bool has_destination = !before.is_by_source(i);
-    const Zone zone = key.number_of_zone();
-    Customer source;
-    Customer destination;
-    if (has_source) source = customer_of(zone, source_of(key), key.protocol);
-    if (has_destination) destination = customer_of(0, destination_of(key), key.protocol);
-    if (!source && !destination) continue;
-    if (!has_ports(key.protocol) && key.protocol != kProtocolIcmp) {
-      Customer whole_source;
-      Customer whole_destination;
-      if (has_source) whole_source = whole_customer_of(zone, key.source);
-      if (has_destination) whole_destination = whole_customer_of(0, key.destination);
-      if (!whole_source && !whole_destination) {
-        if (!source) steered.by_source |= std::uint64_t{1} << i;
-        if (!destination) steered.by_destination |= std::uint64_t{1} << i;
-        continue;
-      }
-      source = whole_source;
-      destination = whole_destination;
-    }
-    steered.by_owner |= std::uint64_t{1} << i;
-    steered.owner[i] = address_with(source && destination ? std::min(*source, *destination)
-                                    : source              ? *source
-                                                          : *destination);
-  }
+  for (unsigned i = 0; i < keys.size(); ++i)
+    steer(keys[i], i, !before.is_by_destination(i), !before.is_by_source(i), steered);
   return steered;
 }
 

@@ -66,7 +66,7 @@ TEST_F(NatTest, Rfc4787Req6OnlyPacketsFromInsideAreActivity) {
   send("a:5000", "y:1");
   EXPECT_FALSE(is_idle());
   send("b:1", end);
-  EXPECT_FALSE(is_idle()) << "a hairpin: both ends are inside";
+  EXPECT_TRUE(is_idle()) << "to its receiver, a hairpin comes from outside";
 }
 
 TEST_F(NatTest, Rfc4787Req8FiltersAsThePoolSays) {
@@ -177,9 +177,48 @@ TEST_F(NatTest, Rfc4787Req9HairpinsWithThePublicSource) {
   const Sent back = send("b:7000", hairpin.from);
   EXPECT_EQ(back.from, b);
   EXPECT_EQ(back.to, "a:5000");
+  const Sent to_itself = send("a:5000", hairpin.from);
+  EXPECT_EQ(to_itself.from, hairpin.from);
+  EXPECT_EQ(to_itself.to, "a:5000");
   use();
   EXPECT_EQ(inside_end("a:5000", public_end("b:7000", "z:80")), "no_mapping")
       << "filtering holds for hairpins, too";
+}
+
+TEST_F(NatTest, Rfc4787Req9TwoCustomersPunchHolesToEachOther) {
+  for (const std::string filtering : kDependences) {
+    const bool takes_all = filtering == kDependences[0];
+    for (const std::uint8_t protocol : {kUdp, kTcp}) {
+      SCOPED_TRACE(filtering);
+      use("filtering = \"" + filtering + "\"");
+      const std::string a = public_end("a:5000", "z:80", protocol);
+      const std::string b = public_end("b:7000", "z:80", protocol);
+      EXPECT_EQ(inside_end("a:5000", b, protocol), takes_all ? "b:7000" : "no_mapping");
+      for (unsigned n = 0; n < 2; ++n) {
+        const Sent to_a = send("b:7000", a, protocol);
+        EXPECT_EQ(to_a.from, b);
+        EXPECT_EQ(to_a.to, "a:5000");
+        const Sent to_b = send("a:5000", b, protocol);
+        EXPECT_EQ(to_b.from, a);
+        EXPECT_EQ(to_b.to, "b:7000");
+      }
+      EXPECT_EQ(count("sessions"), 4U) << "each customer has one with the other";
+      if (filtering == kDependences[1]) continue;  // c may have b's address
+      EXPECT_EQ(inside_end("c:1", a, protocol), takes_all ? "a:5000" : "no_mapping");
+    }
+  }
+}
+
+TEST_F(NatTest, APingToAPublicAddressIsOneFromOutside) {
+  use("filtering = \"endpoint-independent\"");
+  const char own = public_end("a:5", "z:5", kProtocolIcmp)[0];
+  for (const char address : std::string("pqrs")) {
+    const Sent ping = send("a:5", std::string{address} + ":5", kProtocolIcmp);
+    EXPECT_EQ(ping.verdict, address == own ? Verdict::tracked : Verdict::no_mapping);
+    if (address == own) {
+      EXPECT_EQ(ping.to[0], 'a') << "its identifier outside is its own";
+    }
+  }
 }
 
 TEST_F(NatTest, Rfc5382Req1TcpBeginsWithASyn) {
@@ -297,9 +336,10 @@ TEST_F(NatTest, PacketsToPublicAddressesWithoutAMappingAreDropped) {
   use();
   EXPECT_EQ(inside_end("z:80", "p:5000"), "no_mapping");
   EXPECT_EQ(inside_end("z:80", "p:1"), "no_mapping");
-  EXPECT_EQ(inside_end("a:80", "p:5000"), "no_mapping");
   EXPECT_EQ(inside_end("z:80", "p:5000", kTcp), "no_mapping");
   EXPECT_EQ(count("held"), 0U);
+  EXPECT_EQ(inside_end("a:80", "p:5000"), "no_mapping");
+  EXPECT_EQ(count("sessions"), 1U) << "as if the packet had left";
 }
 
 TEST_F(NatTest, AFullTableTakesNoPort) {
@@ -325,7 +365,7 @@ TEST_F(NatTest, SessionsGoOnInAnotherProcess) {
     const auto old = std::move(line_);
     const auto old_deployment = std::move(deployment_);
     use("filtering = \"endpoint-independent\"\nmapping = \"" + mapping + "\"");
-    EXPECT_EQ(line_->take_over(*old), 4U);
+    EXPECT_EQ(line_->take_over(*old), 5U);
     EXPECT_EQ(public_end("a:5000", "z:80"), a);
     EXPECT_EQ(inside_end("z:80", b, kTcp), "b:5000");
     EXPECT_EQ(inside_end("y:1", a), "a:5000");
@@ -355,99 +395,6 @@ TEST_F(NatTest, ConnectionsToTheHostGoOnUntranslated) {
   opening.key.destination = Line::host('z');
   line_->function().open(line_->burst(), opening);
   EXPECT_EQ(opening.decision, Opening<KeyV4>::Decision::refused) << "its public end is not known";
-}
-
-TEST_F(NatTest, SteersByTheCustomer) {
-  use("filtering = \"endpoint-independent\"");
-  const std::string a = public_end("a:5000", "z:80");
-  const std::string b = public_end("b:5000", "z:80");
-  const auto key = [](const std::string& from, const std::string& to) {
-    return KeyV4{.source = Line::host(from[0]),
-                 .destination = Line::host(to[0]),
-                 .source_port = static_cast<std::uint16_t>(std::stoi(from.substr(2))),
-                 .destination_port = static_cast<std::uint16_t>(std::stoi(to.substr(2))),
-                 .protocol = kProtocolUdp};
-  };
-  const std::array keys{key("a:5000", "z:80"), key("z:80", a),    key("a:7", b),
-                        key("b:5000", a),      key("z:1", "y:1"), key("z:80", "p:1")};
-  const Steered steered = line_->function().steer(keys, {});
-  const std::array of_gre{key("a:0", "z:0"), key("z:0", "p:0")};
-  auto gre = of_gre;
-  for (KeyV4& one : gre) one.protocol = 47;
-  EXPECT_EQ(line_->function().steer(gre, {}).by_destination, 0b01U);
-  EXPECT_EQ(line_->function().steer(gre, {}).by_source, 0b10U);
-  EXPECT_EQ(steered.by_owner, 0b10'1111U) << "a free port belongs to its address";
-  for (unsigned i = 0; i < 4; ++i) EXPECT_EQ(steered.owner[i], Line::host('a')) << i;
-}
-
-// A function before NAT in a chain, as the load balancer, may rewrite the end that it does not
-// name.
-TEST_F(NatTest, SteersByTheEndThatNoFunctionBeforeItRewrites) {
-  use("", "source_groups = 1000\n");
-  const KeyV4 to_service{.source = Line::host('b'),
-                         .destination = Line::host('a'),
-                         .source_port = 5000,
-                         .destination_port = 80,
-                         .protocol = kProtocolUdp};
-  const KeyV4 untranslated = reversed(to_service);
-  const auto owner = [this](const KeyV4& key, const Steered& before) {
-    const Steered steered = line_->function().steer({&key, 1}, before);
-    EXPECT_EQ(steered.by_owner, 1U);
-    return steered.owner[0];
-  };
-  Steered by_source;
-  by_source.by_source = 1;
-  Steered by_destination;
-  by_destination.by_destination = 1;
-  const AddressV4 client = owner(to_service, by_source);
-  EXPECT_NE(client, owner(to_service, by_destination)) << "the groups differ";
-  EXPECT_EQ(owner(untranslated, by_destination), client);
-  const std::string end = public_end("b:5000", "z:80");
-  const KeyV4 reply{.source = Line::host('a'),
-                    .destination = Line::host(end[0]),
-                    .source_port = 80,
-                    .destination_port = static_cast<std::uint16_t>(std::stoi(port(end))),
-                    .protocol = kProtocolUdp};
-  EXPECT_EQ(owner(reply, by_destination), client);
-}
-
-TEST_F(NatTest, SourcesOfAGroupShareItsPorts) {
-  use("blocks_per_customer = 1\nblock_size = 64\n", "source_groups = 2\n");
-  std::map<std::string, int> ends;
-  for (int n = 0; n < 200; ++n)
-    ++ends[public_end(
-        std::string(1, static_cast<char>('a' + n % 14)) + ":" + std::to_string(5000 + n), "z:80")];
-  EXPECT_EQ(ends["no_port"], 200 - 2 * 64);
-  EXPECT_EQ(count("customers"), 2U);
-  EXPECT_EQ(count("sessions"), 128U);
-  const std::pair<std::string, std::string> group{"customer", "p/1"};
-  const auto held = deployment_->command("/nat/customer", {&group, 1}, {});
-  ASSERT_TRUE(held.has_value());
-  ASSERT_EQ(held->result["blocks"].size(), 1U);
-  EXPECT_EQ(held->result["blocks"][0]["mappings"], 64);
-}
-
-TEST_F(NatTest, GroupsKeepTheirNumbersWherePoolsChangePlaces) {
-  const auto settings_of = [this](const std::array<std::string, 2>& pools) {
-    std::string text;
-    for (const std::string& pool : pools)
-      text +=
-          "[[nat.pool]]\nname = \"" + pool + "\"\naddresses = \"10.0." + pool.substr(1) + ".0\"\n";
-    for (const std::string& pool : pools)
-      text += "[[nat.rule]]\nsource = \"10." + pool.substr(1) + ".0.0/16\"\npool = \"" + pool +
-              "\"\nsource_groups = 100\n";
-    const auto [settings, problems] = read(text);
-    EXPECT_EQ(problems, "");
-    return std::static_pointer_cast<const NatSettings>(settings);
-  };
-  const auto before = settings_of({"p7", "p8"});
-  const auto after = settings_of({"p8", "p7"});
-  for (const std::string name : {"p7/3", "p8/3", "p8/99"}) {
-    const auto number = before->customer_named(name);
-    ASSERT_TRUE(number.has_value()) << name;
-    EXPECT_EQ(after->customer_named(name), number) << name;
-    EXPECT_EQ(after->name_of(*number), name);
-  }
 }
 
 TEST_F(NatTest, OnlyPacketsToDestinationsAreTranslated) {

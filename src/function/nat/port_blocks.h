@@ -57,7 +57,7 @@ inline EndpointV4 destination_of(const KeyV4& key) {
   return {key.destination, key.destination_port};
 }
 
-/// A public port that a session uses. Six bytes, as each session keeps two.
+/// A public port that a session uses. Six bytes, as each session keeps one.
 class PortRef {
  public:
   static constexpr std::uint16_t kNoPort = 0xffff;
@@ -212,6 +212,9 @@ class PortBlocks {
   bool hold(const PortRef& ref, std::uint8_t protocol, const AddressV4& remote, bool is_limited);
   /// Takes back what `hold` has done.
   void let_go(const PortRef& ref, std::uint8_t protocol, const AddressV4& remote);
+
+  /// True if a mapping has that public end.
+  bool is_mapped(const EndpointV4& outside, std::uint8_t protocol) const;
 
   /// Ends a session's use of a port. `holds`: it counts for its customer.
   void release(const PortRef& ref, std::uint8_t protocol, const AddressV4& remote, Tick now,

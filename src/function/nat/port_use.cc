@@ -23,6 +23,19 @@ std::uint64_t PortBlocks::count_mappings(std::uint32_t block) const {
   return count;
 }
 
+bool PortBlocks::is_mapped(const EndpointV4& outside, std::uint8_t protocol) const {
+  const auto place = place_of(outside.address);
+  const unsigned space = space_of(protocol);
+  const std::uint32_t block = place && space != kNoSpace ? block_at(*place, outside.port) : kNone;
+  if (block == kNone) return false;
+  const CustomerNumber customer = blocks_[block].customer.load(std::memory_order_acquire);
+  if (customer == 0) return false;
+  const Guard guard(bucket_of(customer));
+  return blocks_[block].customer.load(std::memory_order_relaxed) == customer &&
+         blocks_[block].table[space] != 0 &&
+         !mappings(block, space).is_free(offset_of(pools_[place->pool], outside.port));
+}
+
 std::vector<HeldBlock> PortBlocks::held_by(CustomerNumber customer) const {
   std::vector<HeldBlock> all;
   Bucket& bucket = bucket_of(customer);

@@ -47,6 +47,8 @@ class Maker {
     check_places();
     for (const RawForward& forward : raw_.forwards) add_forward(forward);
     settings_->forwards = NatForwards(std::move(forwards_));
+    check_insides();
+    settings_->index();
     for (const auto& own : around_.v4.own) {
       settings_->hosts.push_back(own.address);
       if (pool_with(own.address) != nullptr || settings_->forwards.has(own.address))
@@ -393,6 +395,18 @@ class Maker {
     }
     forwards_.push_back(*forward);
     forward_lines_.push_back(raw.outside.line);
+    inside_lines_.push_back(raw.inside.line);
+  }
+
+  /// Notes a problem for each inside end that is public, too: packets would go round and round.
+  void check_insides() {
+    const auto all = settings_->forwards.all();
+    for (std::size_t n = 0; n < all.size(); ++n) {
+      if (settings_->forwards.has(all[n].inside))
+        problems_.add(inside_lines_[n], "nat.forward.inside",
+                      to_string(all[n].inside) +
+                          " is the public address of a forward: give the customer's own");
+    }
   }
 
   /// Returns the number of the customer of a port with that name; 0 if none is given.
@@ -455,6 +469,7 @@ class Maker {
   std::multimap<PrefixV4, std::pair<std::size_t, std::uint32_t>> sources_;
   std::vector<NatForward> forwards_;
   std::vector<std::uint32_t> forward_lines_;
+  std::vector<std::uint32_t> inside_lines_;
 };
 
 class NatReader final : public SettingsReader {

@@ -82,6 +82,8 @@ void NatSettings::give_places() {
 }
 
 void NatSettings::index() {
+  for (NatPool& pool : pools) pool.places = {};
+  views_.clear();
   give_places();
   std::set<Zone> from{0, 1};  // numbers of customers at which other rules begin to hold
   for (NatRule& rule : rules) {
@@ -116,6 +118,8 @@ auto NatSettings::view_for(Zone customer) const -> View {
   for (const NatPool& pool : pools) {
     for (const auto& prefix : pool.prefixes) rule_of[prefix] = kNoRule;
   }
+  for (const AddressV4& address : forwards.addresses())
+    rule_of[{address, 8 * AddressV4::kBytes}] = kNoRule;
   View view;
   std::vector<Prefix<AddressV4>> sources;
   for (const auto& [prefix, rule] : rule_of) {

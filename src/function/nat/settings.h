@@ -151,7 +151,7 @@ struct NatSettings final : FunctionSettings {
   std::shared_ptr<const Customers> customers = std::make_shared<const Customers>();
   std::vector<std::string> ports;  ///< names, by link
 
-  /// Fills the tables below. To be called once the members above are complete.
+  /// Fills the tables below from the members above.
   void index();
 
   /// True if each customer may have the same public ends by these settings.
@@ -211,7 +211,7 @@ struct NatSettings final : FunctionSettings {
  private:
   static constexpr std::uint16_t kNoRule = 0xffff;
 
-  /// The rules for some customers. Pools' addresses are nobody's source.
+  /// The rules for some customers. Public addresses are nobody's source.
   struct View {
     PrefixTable<AddressV4> sources;
     std::vector<std::uint16_t> rule_at;  // by place in `sources`; or `kNoRule`
