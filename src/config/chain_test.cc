@@ -202,6 +202,9 @@ TEST(Chain, FunctionsThatRewriteSourcesNeedReplies) {
             "f.toml:1: chain: \"balance\" has services whose replies do not come back (dsr, or a "
             "prefix): a function that rewrites sources needs them, so take those out");
   EXPECT_TRUE(parse_chain(with_service(R"("balance", "firewall")", dsr)).has_value());
+  EXPECT_EQ(
+      message(parse_chain("chain = [\"balance\", \"nat\"]\n")),
+      "f.toml:1: chain: \"balance\" has no service: give [[service]] with address and backends");
 }
 
 TEST(Chain, KeysOfTheFileBelowATableAreNotTheTables) {

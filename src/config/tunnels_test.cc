@@ -277,6 +277,8 @@ TEST(TunnelConfig, DoubtsRoutesThatLeadElsewhere) {
   const std::string right = "[[route]]\nprefix = \"172.16.0.0/14\"\nvia = \"172.16.0.2\"\n";
   EXPECT_TRUE(doubts_with("").contains("172.17.0.0/24 have no route")) << doubts_with("");
   EXPECT_TRUE(doubts_with(other).contains("have their route by the port internet"));
+  EXPECT_TRUE(doubts_with(other).contains("give a [[route]] with port = \"access\""))
+      << doubts_with(other);
   EXPECT_FALSE(doubts_with(other + right).contains("far ends")) << doubts_with(other + right);
 }
 

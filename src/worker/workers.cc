@@ -217,8 +217,8 @@ std::size_t Workers::review(Do&& do_it) {
   std::size_t ended = 0;
   for (unsigned n = 0; n < count(); ++n) {
     LineCursor at;
-    // A worker that sleeps, or waits for its processor, comes to its mailbox late, so one task looks
-    // at more than one piece: but not for long, and not beyond connections that end.
+    // A worker that sleeps, or waits for its processor, comes to its mailbox late, so one task
+    // looks at more than one piece: but not for long, and not beyond connections that end.
     const Mailbox::Task some = [&] {
       const auto until = std::chrono::steady_clock::now() + kReviewAtOnce;
       const std::size_t before = at.ended;

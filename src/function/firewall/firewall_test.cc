@@ -13,6 +13,7 @@
 #include "core/json.h"
 #include "function/command_done.h"
 #include "function/firewall/deployment.h"
+#include "function/firewall/report.h"
 #include "function/firewall/test_settings.h"
 #include "function/kind.h"
 #include "function/test_line.h"
@@ -406,6 +407,16 @@ TYPED_TEST(FirewallTest, ConnectionsGoOnInAnotherProcess) {
   EXPECT_EQ(take_over("[firewall]\n" + other + kWeb), 1U);
   EXPECT_EQ(take_over("[firewall]\non_reload = \"keep\"\n" + other + kWeb), 2U);
   EXPECT_EQ(take_over("[firewall]\n" + other), 0U);
+}
+
+// After a take-over, rules have packets of connections that began in another process.
+TEST(FirewallReport, ShowsEachRuleThatHasPackets) {
+  EXPECT_EQ(to_table({RuleStatistics{.name = "idle"}}), "");
+  for (auto RuleStatistics::* const count : {&RuleStatistics::packets, &RuleStatistics::replies}) {
+    RuleStatistics rule{.name = "web"};
+    rule.*count = 1;
+    EXPECT_NE(to_table({rule}).find("\nweb "), std::string::npos);
+  }
 }
 
 }  // namespace

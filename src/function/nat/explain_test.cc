@@ -124,6 +124,22 @@ TEST_F(NatExplainTest, SaysWhatLacksAPublicSource) {
   EXPECT_EQ(explain(v6).verdict, Verdict::untranslated);
 }
 
+TEST_F(NatExplainTest, AsksForTheCustomerOfAForward) {
+  around_.customers = std::make_shared<const Customers>(
+      std::vector<CustomerGroup>{{.link = 0, .vlans = {100, 101}, .port = "access"}});
+  const std::string text =
+      text_of("",
+              "customers = \"any\"\n[[nat.forward]]\npublic = \"10.0.0.16:80/tcp\"\n"
+              "inside = \"10.0.0.1\"\n");
+  EXPECT_NE(read(text).second.find("say with the key customer"), std::string::npos);
+  EXPECT_EQ(read(text + "customer = \"access.101\"\n").second, "");
+}
+
+TEST_F(NatExplainTest, AsksForDoubleBrackets) {
+  EXPECT_EQ(read("[nat.pool]\nname = \"p\"\n").second,
+            "f:1: nat.pool: is a table: give one [[nat.pool]] for each, in double brackets");
+}
+
 // NAT keeps the destination, so the firewall's rule is known.
 TEST_F(NatExplainTest, NamesTheRuleOfTheFirewall) {
   const auto [rules, wrong] = test::read_firewall(

@@ -178,7 +178,7 @@ class PortBlocks {
   /// Errors: `no_port`, `customer_limit`; `no_record`, if it takes a block that cannot be logged.
   std::expected<Taken, Verdict> take(const Wanted& wanted);
   /// Returns `no_port` or `customer_limit` if `take` would refuse the session, otherwise `tracked`.
-  /// Ports at rest count as free.
+  /// Ports that rest, or are a forward's, count as free.
   Verdict outlook(const Wanted& wanted) const;
   /// Does what `take` does, or without `holds` what `enter` does, for a session that has that
   /// public end already, and whose mapping has these ends. Error: `no_port`, if the public end is

@@ -170,7 +170,8 @@ unsigned NatSettings::bits_of(const AddressV4& address) const {
     };
     return rule.customers.empty() && std::ranges::any_of(rule.sources, is_his);
   };
-  if (const NatRule* const rule = rule_of(0, address)) return rule->customer_bits;
+  const NatRule* const by = rule_of(0, address);
+  if (by != nullptr && customer_by(*by, 0, address) == number_of(address)) return by->customer_bits;
   const auto rule = std::ranges::find_if(rules, begins_there);
   return rule != rules.end() ? rule->customer_bits : 8 * AddressV4::kBytes;
 }
