@@ -77,8 +77,8 @@ class Session:
         return self.mapping.public
 
     def holds(self):
-        """Whether the session counts for its customer, and holds its mapping open: surely, and perhaps. docs/nat.md: once the inside has
-        answered; of TCP, once the handshake is done, and the NAT may see it end earlier or later than this model."""
+        """Returns two truths, surely and perhaps: the session counts for its customer, and holds its mapping open. docs/nat.md: once the inside
+        has answered; of TCP, once the handshake is done, and the NAT may see it end earlier or later than this model."""
         return self.by_inside or self.state in ("replied", "established"), self.by_inside or self.state not in ("new", "answered")
 
 

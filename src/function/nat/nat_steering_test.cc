@@ -1,4 +1,4 @@
-// Tests who the customers of packets are: which worker has them, and which sources share ports.
+// Tests to which customers packets belong: which worker has them, and which sources share ports.
 #include <gtest/gtest.h>
 
 #include <array>
