@@ -277,7 +277,7 @@ class Traffic:
             return
         if self.settings.mapping == 0:
             yield from self.holes(receiver) if protocol == UDP and self.rng.random() < 0.3 else self.shown_hairpin(protocol, to)
-        elif self.settings.filtering == 0 and protocol == UDP and self.lives(receiver):
+        elif self.settings.filtering == 0 and protocol == UDP and self.lives(receiver) and receiver.by_inside:
             if self.model.sessions[receiver.inside[0]] < self.settings.sessions // 2 and receiver.inside[0] not in self.customers[:4]:
                 yield make.udp(self.inside(), to, self.data(), self.next_ident())
 
