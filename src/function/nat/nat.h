@@ -79,10 +79,10 @@ class NatV4 final : public FunctionFor<KeyV4> {
     std::uint8_t changed = 0;
     std::array<std::uint8_t, 3> zone{};  ///< in the form of a key's: the customer they leave to
 
+    /// Returns a key with the new parts in all places where they may belong.
+    KeyV4 target() const { return {address, address, port, port, 0, zone}; }
     /// Returns how packets with that key leave.
-    KeyV4 leaving(const KeyV4& key) const {
-      return Lane<KeyV4>::leaving(key, {address, address, port, port, key.protocol, zone}, changed);
-    }
+    KeyV4 leaving(const KeyV4& key) const { return Lane<KeyV4>::leaving(key, target(), changed); }
   };
   static constexpr std::uint8_t kAgain = 0x80;  ///< in `Ends::changed`: the packets come again
   /// The originator's entry.
