@@ -398,13 +398,15 @@ action = "accept"
 
     @unittest.skipUnless(shutil.which("turnserver") and shutil.which("turnutils_natdiscovery"), "no coturn here")
     def test_rfc4787_req1_and_req8_as_natdiscovery_sees_it(self):
-        """All nine combinations of mapping and filtering, with tables of workers' own and shared ones."""
-        for mapping, filtering in itertools.product(DEPENDENCES, DEPENDENCES):
-            sharing = "sharded" if (mapping == filtering) == (mapping == DEPENDENCES[0]) else "lock-free-race"
-            self.serve_with(configuration(sharing, 2, f'mapping = "{mapping}"\nfiltering = "{filtering}"'))
+        """All nine combinations of mapping and filtering, with one worker, and with two that have tables of their own or shared ones."""
+        for mapping, filtering, (workers, sharing) in itertools.product(
+                DEPENDENCES, DEPENDENCES, ((1, "sharded"), (2, "sharded"), (2, "lock-free-race"))):
+            self.serve_with(configuration(sharing, workers, f'mapping = "{mapping}"\nfiltering = "{filtering}"'))
             with self.stun_server():
                 said = self.discover("-m", "-f")
+                hairpin = self.discover("-H")
             self.stop()
+            print(mapping, filtering, workers, sharing, hairpin[-300:])
             self.assertEqual(self.behaviour(said, "Mapping"), mapping, said)
             self.assertEqual(self.behaviour(said, "Filtering"), filtering, said)
 
@@ -412,7 +414,8 @@ action = "accept"
     def stun_server(self):
         first, second = A["servers"]
         with self.network_.client:
-            ip(f"route replace {second} via {A['outside']}")
+            for to in (second, POOL):
+                ip(f"route replace {to} via {A['outside']}")
         with self.network_.servers:
             server = subprocess.Popen(
                 ["turnserver", "-n", "--no-auth", "--no-tls", "--no-dtls", "--no-cli", "-L", first, "-L", second,

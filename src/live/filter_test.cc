@@ -154,7 +154,7 @@ std::size_t traced(test::Bytes packet, const Given& given, const std::function<v
   (*tracer)->received(*burst);
   if (rewrite) rewrite(packet.data());
   const std::array out{Outgoing{.data = packet.data(), .length = burst->length[0]}};
-  (*tracer)->served(*burst, 1, out);
+  (*tracer)->served(*burst, 1, 1, out);
   std::size_t count = 0;
   while ((*tracer)->take() != nullptr) ++count;
   return count;
