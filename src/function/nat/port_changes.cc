@@ -296,7 +296,7 @@ void PortBlocks::for_each_with_ports_of(std::uint32_t block, std::uint32_t begin
                                         Each&& each) const {
   const BlockExtent& extent = blocks_.extent_of(block);
   const BlockExtent& other = blocks_.extent_of(begin);
-  const int size = other.is.block_size;
+  const auto size = static_cast<int>(other.is.block_size);
   const int from = extent.first_port_of(block) - other.is.first_port;
   const int to = std::min(extent.last_port_of(block) - other.is.first_port,
                           static_cast<int>(other.per_address) * size - 1);
