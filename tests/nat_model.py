@@ -78,8 +78,9 @@ class Session:
 
     def holds(self):
         """Returns two truths, surely and perhaps: the session counts for its customer, and holds its mapping open. docs/nat.md: once the inside
-        has answered; of TCP, once the handshake is done, and the NAT may see it end earlier or later than this model."""
-        return self.by_inside or self.state in ("replied", "established"), self.by_inside or self.state not in ("new", "answered")
+        has answered; of TCP and SCTP, once the handshake is done, and the NAT may see it end earlier or later than this model."""
+        surely = self.by_inside or self.state in ("replied", "established")
+        return surely, surely or self.protocol == SCTP or self.state not in ("new", "answered")
 
 
 class Mapping:
@@ -384,8 +385,8 @@ class Model:
         state = session.state
         if flags & make.RST:
             return "closed"
-        if flags & make.SYN:
-            return "answered" if flags & make.ACK and not by_originator and state == "new" else state
+        if flags & make.SYN:  # without an ACK, both ends open at once (RFC 9293, 3.5)
+            return "answered" if not by_originator and state == "new" else state
         if flags & make.FIN:
             session.fins.add(by_originator)
             return "closing"

@@ -403,7 +403,10 @@ action = "accept"
                 DEPENDENCES, DEPENDENCES, ((1, "sharded"), (2, "sharded"), (2, "lock-free-race"))):
             self.serve_with(configuration(sharing, workers, f'mapping = "{mapping}"\nfiltering = "{filtering}"'))
             with self.stun_server():
-                said = self.discover("-m", "-f")
+                for _ in range(3):  # coturn does not wait long for an answer
+                    said = self.discover("-m", "-f")
+                    if self.behaviour(said, "Mapping"):
+                        break
                 if mapping == DEPENDENCES[0]:
                     hairpin = self.discover("-H")
                     self.assertEqual("a successful hairpinning" in hairpin, filtering == DEPENDENCES[0], hairpin)
