@@ -215,8 +215,8 @@ class Customers(Asked):
         """No other home with that address is."""
         self.serve_homes(pool="block_size = 64\nblocks_per_customer = 1")
         udp = self.server(socket.SOCK_DGRAM)
-        for _ in range(64):
-            with self.at_home(2, socket.SOCK_DGRAM) as asking:
+        for port in range(5000, 5064):
+            with self.at_home(2, socket.SOCK_DGRAM, port) as asking:
                 asking.sendto(b"x", (SERVER, 5353))
                 udp.recvfrom(100)
         errors = [self.socket_in(home, socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) for home in self.homes]
