@@ -23,6 +23,7 @@ LAYERS = {
     "src/fragments": ("core", "port", "parse"),
     "src/host": ("core", "parse"),
     "src/shard": ("core", "port", "parse", "fragments"),
+    "src/replicate": ("core",),
     "src/conntrack": ("core",),
     "src/toml": ("core",),
     "src/function": ("core", "parse", "host", "toml"),

@@ -1,0 +1,228 @@
+#include "replicate/copy.h"
+
+#include <algorithm>
+#include <cassert>
+
+namespace millrace {
+
+namespace {
+
+std::array<std::byte, sizeof(std::uint32_t)> bytes_of(std::uint32_t number) {
+  return std::bit_cast<std::array<std::byte, sizeof(number)>>(number);
+}
+
+std::uint32_t number_in(std::span<const std::byte> body) {
+  std::uint32_t number = 0;
+  assert(body.size() == sizeof(number));
+  std::memcpy(&number, body.data(), sizeof(number));
+  return number;
+}
+
+}  // namespace
+
+bool ShardCopy::assign(const Assignment& to, Tick now) {
+  if (to.epoch <= now_.epoch) return false;
+  // If there is something left to tell, the number that comes of telling it differs from what the
+  // other copy has applied, and the copies do not agree.
+  const bool has_told = is_in_sync_ && sending_.has_room() && records_->tell(*this, now);
+  const bool may_agree = has_told && to.epoch == now_.epoch + 1 && to.other == now_.other;
+  was_master_.reset();
+  going_on_.reset();
+  if (may_agree && now_.role == CopyRole::master && to.role == CopyRole::slave)
+    was_master_ = GoingOn{now_.epoch, sending_.next()};
+  if (may_agree && now_.role == CopyRole::slave && to.role == CopyRole::master &&
+      sending_.is_empty())
+    going_on_ = GoingOn{now_.epoch, receiving_.next()};
+  now_ = to;
+  newest_ = std::max(newest_, to.epoch);
+  receiving_.reset();
+  grants_of_other_.clear();
+  owes_answer_ = needs_all_ = false;
+  begin_stream(now);
+  return true;
+}
+
+void ShardCopy::begin_stream(Tick now) {
+  is_in_sync_ = false;
+  told_all_at_.reset();
+  withdrawn_.clear();
+  for (auto& [number, grant] : grants_) grant.told.reset();
+  tells_all_ = !going_on_;
+  if (now_.role == CopyRole::none || now_.other == Member::none) return sending_.close();
+  if (tells_all_) records_->tell_all();
+  sending_.open(now);
+}
+
+void ShardCopy::grant(std::uint32_t number) {
+  grants_.try_emplace(number);
+  withdrawn_.erase(number);
+}
+
+void ShardCopy::withdraw(std::uint32_t number) {
+  const auto was = grants_.find(number);
+  if (was == grants_.end()) return;
+  if (was->second.told) withdrawn_.insert(number);
+  grants_.erase(was);
+}
+
+bool ShardCopy::may_use(std::uint32_t number) const {
+  if (now_.role == CopyRole::none) return false;
+  const auto is = grants_.find(number);
+  if (is == grants_.end()) return false;
+  return is->second.is_on_record || now_.other == Member::none;
+}
+
+void ShardCopy::receive(Member from, const Message& message, Tick now) {
+  const MessageHead& head = message.head;
+  if (head.epoch > now_.epoch) {
+    newest_ = std::max(newest_, head.epoch);
+    ++counters_.new_epoch;
+    return;
+  }
+  if (head.epoch < now_.epoch) {
+    ++counters_.old_epoch;
+    if (head.kind != MessageHead::Kind::newer_epoch) refused_ = from;
+    return;
+  }
+  if (from != now_.other || now_.role == CopyRole::none) {
+    ++counters_.stranger;
+    return;
+  }
+  switch (head.kind) {
+    case MessageHead::Kind::open:
+    case MessageHead::Kind::records:
+      return take(message);
+    case MessageHead::Kind::acknowledged:
+      return acknowledged(head, now);
+    case MessageHead::Kind::newer_epoch:
+      return;
+  }
+  ++counters_.malformed;
+}
+
+void ShardCopy::take(const Message& message) {
+  using Taken = ReceivingStream::Taken;
+  const Taken taken = receiving_.take(
+      message, [this](RecordKind kind, std::span<const std::byte> body) { apply(kind, body); });
+  if (taken == Taken::malformed) ++counters_.malformed;
+  if (taken == Taken::malformed || taken == Taken::old) return;
+  if (taken == Taken::began) began(message);
+  answer_ = taken == Taken::gap ? MessageHead::kGap : std::uint8_t{0};
+  owes_answer_ = true;
+}
+
+/// The other copy has begun a stream.
+void ShardCopy::began(const Message& message) {
+  grants_of_other_.clear();
+  if (now_.role == CopyRole::master) return;
+  const bool goes_on = (message.head.flags & MessageHead::kGoesOn) != 0;
+  GoingOn from;
+  const bool agrees = goes_on && was_master_ && message.payload.size() == sizeof(from) &&
+                      std::memcmp(&*was_master_, message.payload.data(), sizeof(from)) == 0;
+  was_master_.reset();
+  is_in_sync_ = agrees;
+  needs_all_ = goes_on && !agrees;
+  if (!agrees) records_->begin_all();
+}
+
+void ShardCopy::apply(RecordKind kind, std::span<const std::byte> body) {
+  ++counters_.applied;
+  switch (kind) {
+    case RecordKind::change:
+      return records_->apply(body);
+    case RecordKind::told_all:
+      if (now_.role == CopyRole::master) return;
+      records_->end_all();
+      is_in_sync_ = true;
+      return;
+    case RecordKind::granted:
+      grants_of_other_.insert(number_in(body));
+      return;
+    case RecordKind::withdrawn:
+      grants_of_other_.erase(number_in(body));
+      return;
+  }
+}
+
+void ShardCopy::acknowledged(const MessageHead& head, Tick now) {
+  const bool is_first = sending_.acknowledge(head, now);
+  if (is_first && going_on_) {
+    going_on_.reset();
+    if ((head.flags & MessageHead::kNeedsAll) != 0) {
+      tells_all_ = true;
+      records_->tell_all();
+    } else {
+      is_in_sync_ = true;
+      ++counters_.agreed;
+    }
+  }
+  const std::uint64_t until = sending_.acknowledged();
+  if (told_all_at_ && until > *told_all_at_) {
+    told_all_at_.reset();
+    if (now_.role == CopyRole::master) is_in_sync_ = true;
+  }
+  for (auto& [number, grant] : grants_) {
+    if (grant.told && *grant.told < until) grant.is_on_record = true;
+  }
+}
+
+void ShardCopy::tell_grants(Tick now) {
+  for (auto& [number, grant] : grants_) {
+    if (grant.told) continue;
+    if (!sending_.has_room()) return;
+    grant.told = sending_.next();
+    sending_.append(RecordKind::granted, bytes_of(number), now);
+  }
+  while (!withdrawn_.empty() && sending_.has_room()) {
+    sending_.append(RecordKind::withdrawn, bytes_of(*withdrawn_.begin()), now);
+    withdrawn_.erase(withdrawn_.begin());
+  }
+}
+
+void ShardCopy::tell(Tick now) {
+  if (!sending_.is_open()) return;
+  tell_grants(now);
+  const bool is_all = records_->tell(*this, now);
+  if (!tells_all_ || !is_all || !sending_.has_room()) return;
+  tells_all_ = false;
+  told_all_at_ = sending_.next();
+  sending_.append(RecordKind::told_all, {}, now);
+}
+
+void ShardCopy::send(Outbox& out, Tick now) {
+  const auto complete = [this](MessageHead head) {
+    head.shard = shard_;
+    head.epoch = now_.epoch;
+    return head;
+  };
+  if (refused_ != Member::none) {
+    out.send(refused_, complete({.kind = MessageHead::Kind::newer_epoch}), {});
+    refused_ = Member::none;
+  }
+  if (is_deposed()) return;
+  if (owes_answer_) {
+    const std::uint8_t needs = needs_all_ ? MessageHead::kNeedsAll : std::uint8_t{0};
+    out.send(now_.other,
+             complete({.kind = MessageHead::Kind::acknowledged,
+                       .flags = static_cast<std::uint8_t>(answer_ | needs),
+                       .stream = receiving_.stream(),
+                       .number = receiving_.next()}),
+             {});
+    owes_answer_ = false;
+  }
+  if (sending_.is_open() && sending_.silent_for(now) >= kStalled) {
+    ++counters_.anew;
+    going_on_.reset();
+    begin_stream(now);
+  }
+  tell(now);
+  const std::uint8_t flags = going_on_ ? MessageHead::kGoesOn : std::uint8_t{0};
+  const auto payload =
+      going_on_ ? std::as_bytes(std::span(&*going_on_, 1)) : std::span<const std::byte>{};
+  sending_.send(now, flags, payload,
+                [&](const MessageHead& head, std::span<const std::byte> bytes) {
+                  out.send(now_.other, complete(head), bytes);
+                });
+}
+
+}  // namespace millrace
