@@ -154,7 +154,8 @@ class World final : public ShardCopy::Outbox {
       const auto head_bytes = std::as_bytes(std::span(&head, 1));
       sent.bytes.assign(head_bytes.begin(), head_bytes.end());
       sent.bytes.insert(sent.bytes.end(), payload.begin(), payload.end());
-      on_the_way.emplace(now + 1 + below(8) * (chance(3) ? 20 : 1), std::move(sent));
+      const unsigned takes = 1 + below(8) * (chance(3) ? 20 : 1);
+      on_the_way.emplace(now + static_cast<int>(takes), std::move(sent));
     }
   }
 
