@@ -63,7 +63,7 @@ class BenchCli(Case):
         self.assertGreater(of["moving"]["moves"], 0)
         self.assertGreater(of["moving"]["connections_per_move"], 0)
         self.assertEqual({of[case]["moves"] for case in ("even", "skewed", "levelled")}, {0})
-        # Levelling itself is tested with simulated workers: here the scheduler decides who serves how much.
+        # Levelling itself is tested with simulated workers: here the scheduler decides how much each worker serves.
         for row in of.values():
             self.assertTrue(1 <= row["busiest_min"] <= row["busiest_median"] <= row["busiest_max"] <= 2, row)
         kinds = ["at rest", "while shards move", "of the moving shard"]
