@@ -1,7 +1,9 @@
 #include "core/burst.h"
 
-#include <algorithm>
+#include <array>
 #include <bit>
+#include <cstdint>
+#include <span>
 
 namespace millrace {
 namespace {
@@ -52,28 +54,42 @@ std::uint64_t without(std::uint64_t set, std::uint64_t out, unsigned size) {
   return left;
 }
 
-/// Removes the packets in `out`, of which those in lanes have left their lanes, from the columns
-/// that the port and the parser write.
-void leave_out_of_columns(Burst& burst, std::uint64_t out) {
-  unsigned kept = 0;
-  for_each_bit(all_of(burst) & ~out, [&](unsigned i) {
-    burst.customer[kept] = burst.customer[i];
-    burst.data[kept] = burst.data[i];
-    burst.length[kept] = burst.length[i];
-    burst.wire_length[kept] = burst.wire_length[i];
-    burst.handle[kept] = burst.handle[i];
-    burst.link[kept] = burst.link[i];
-    burst.shard[kept] = burst.shard[i];
-    burst.headers[kept] = burst.headers[i];
-    burst.signal[kept] = burst.signal[i];
-    burst.verdict[kept] = burst.verdict[i];
-    ++kept;
+/// Calls `each(column)` for each column that the port and the parser write.
+template <class Each>
+void for_each_column(Each&& each) {
+  each(&Burst::data);
+  each(&Burst::length);
+  each(&Burst::wire_length);
+  each(&Burst::handle);
+  each(&Burst::link);
+  each(&Burst::customer);
+  each(&Burst::shard);
+  each(&Burst::headers);
+  each(&Burst::signal);
+  each(&Burst::verdict);
+}
+
+/// The sets of packets that the port and the parser write.
+constexpr std::array kSets{&Burst::of_host, &Burst::from_customer, &Burst::came_again,
+                           &Burst::fragments};
+
+/// Copies the packets in `which` to a burst, from its first place on. The burst may be their own.
+void copy_columns(const Burst& from, std::uint64_t which, Burst& to) {
+  for_each_column([&](auto Burst::* column) {
+    unsigned at = 0;
+    for_each_bit(which, [&](unsigned i) { (to.*column)[at++] = (from.*column)[i]; });
   });
-  for (std::uint64_t Burst::* const set :
-       {&Burst::of_host, &Burst::from_customer, &Burst::came_again}) {
+}
+
+/// Removes the packets in `out`, of which those in lanes have left their lanes, from the columns
+/// and sets that the port and the parser write.
+void leave_out_of_columns(Burst& burst, std::uint64_t out) {
+  const std::uint64_t stay = all_of(burst) & ~out;
+  copy_columns(burst, stay, burst);
+  for (std::uint64_t Burst::* const set : kSets) {
     if (burst.*set != 0) burst.*set = without(burst.*set, out, burst.size);
   }
-  burst.size = kept;
+  burst.size = static_cast<unsigned>(std::popcount(stay));
 }
 
 /// Adds the lane's packets in `again` to the lane of another burst, in which they stand one behind
@@ -129,18 +145,10 @@ void take_out_served(Burst& burst, std::uint64_t out) {
 
 void bring_again(const Burst& burst, std::uint64_t again, Burst& to) {
   to.now = burst.now;
-  for_each_bit(again, [&](unsigned i) {
-    const unsigned at = to.size++;
-    to.data[at] = burst.data[i];
-    to.length[at] = burst.length[i];
-    to.wire_length[at] = burst.wire_length[i];
-    to.handle[at] = burst.handle[i];
-    to.link[at] = burst.link[i];
-    to.shard[at] = burst.shard[i];
-    to.headers[at] = burst.headers[i];
-    to.signal[at] = burst.signal[i];
-    to.verdict[at] = burst.verdict[i] == Verdict::related ? Verdict::icmp_error : Verdict::tracked;
-  });
+  to.size = static_cast<unsigned>(std::popcount(again));
+  copy_columns(burst, again, to);
+  for (Verdict& verdict : std::span(to.verdict).first(to.size))
+    verdict = verdict == Verdict::related ? Verdict::icmp_error : Verdict::tracked;
   to.came_again = all_of(to);
   bring_again(burst.v4, again, to.v4);
   bring_again(burst.v6, again, to.v6);
@@ -149,35 +157,18 @@ void bring_again(const Burst& burst, std::uint64_t again, Burst& to) {
 }
 
 void split_off(Burst& burst, unsigned count, Burst& tail) {
-  const unsigned moved = burst.size - count;
-  const auto move = [&](auto Burst::* column) {
-    std::copy_n((burst.*column).begin() + count, moved, (tail.*column).begin());
-  };
-  move(&Burst::data);
-  move(&Burst::length);
-  move(&Burst::wire_length);
-  move(&Burst::handle);
-  move(&Burst::link);
-  move(&Burst::customer);
-  move(&Burst::shard);
-  move(&Burst::headers);
-  move(&Burst::signal);
-  move(&Burst::verdict);
+  const std::uint64_t stay = bits_below(count);
+  copy_columns(burst, all_of(burst) & ~stay, tail);
   move_lane(burst.v4, count, tail.v4);
   move_lane(burst.v6, count, tail.v6);
   move_lane(burst.quoted_v4, count, tail.quoted_v4);
   move_lane(burst.quoted_v6, count, tail.quoted_v6);
-  const std::uint64_t stay = bits_below(count);
-  const auto move_bits = [&](std::uint64_t Burst::* set) {
+  for (std::uint64_t Burst::* const set : kSets) {
     tail.*set = count == Burst::kMax ? 0 : (burst.*set) >> count;
     burst.*set &= stay;
-  };
-  move_bits(&Burst::of_host);
-  move_bits(&Burst::from_customer);
-  move_bits(&Burst::came_again);
-  move_bits(&Burst::fragments);
+  }
   tail.now = burst.now;
-  tail.size = moved;
+  tail.size = burst.size - count;
   burst.size = count;
 }
 

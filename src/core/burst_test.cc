@@ -88,6 +88,10 @@ TEST(TakeOutServed, LeavesTheOthersAsTheyWereAndBringsTheRestAgain) {
       burst->handle[i] = i;
       burst->verdict[i] = i % 5 == 4 ? Verdict::related : Verdict::tracked;
       burst->headers[i].l4 = number;
+      burst->wire_length[i] = number;
+      burst->shard[i] = number;
+      burst->link[i] = static_cast<std::uint8_t>(i);
+      burst->signal[i] = i % 2 == 0 ? Signal::syn : Signal::ack;
       if (i % 2 == 0) burst->send_by(i, AddressV4{{10, 0, 0, static_cast<std::uint8_t>(i)}});
       if (i % 2 == 0) burst->send_to(i, i + 1);
       Lane<KeyV4>& lane = i % 5 == 4 ? burst->quoted_v4 : burst->v4;
@@ -111,6 +115,10 @@ TEST(TakeOutServed, LeavesTheOthersAsTheyWereAndBringsTheRestAgain) {
       EXPECT_EQ(is.length[at], i);
       EXPECT_EQ(is.handle[at], i);
       EXPECT_EQ(is.headers[at].l4, i);
+      EXPECT_EQ(is.wire_length[at], i);
+      EXPECT_EQ(is.shard[at], i);
+      EXPECT_EQ(is.link[at], i);
+      EXPECT_EQ(is.signal[at], i % 2 == 0 ? Signal::syn : Signal::ack);
       const Verdict as_it_came = is_error ? Verdict::icmp_error : Verdict::tracked;
       const Verdict served = is_error ? Verdict::related : Verdict::tracked;
       EXPECT_EQ(is.verdict[at], comes ? as_it_came : served);

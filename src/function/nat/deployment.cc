@@ -59,6 +59,9 @@ class NatView final : public FunctionView {
   }
 
  private:
+  static constexpr const char* kNobodysOwnPort =
+      "its destination is millrace's own address, and no customer is known to have that port";
+
   static Explained unchanged(std::string why) {
     Explained out;
     out.why = std::move(why);
@@ -76,12 +79,15 @@ class NatView final : public FunctionView {
   Explained explain_first(const KeyV4& of) const {
     const Zone zone = of.number_of_zone();
     const NatRule* const rule = settings_->rule_for(zone, of.source, of.destination);
+    const bool is_hosts = settings_->is_hosts(zone, of.destination);
     if (zone != 0 && rule == nullptr) {
       const std::string why = "no rule of NAT for this customer has its source";
-      return settings_->is_hosts(zone, of.destination) ? unchanged(why) : untranslated(why);
+      return is_hosts ? unchanged(why) : untranslated(why);
     }
     const NatForwards& forwards = settings_->forwards;
     const bool is_public = blocks_->has(of.destination) || forwards.has(of.destination);
+    if (rule != nullptr && is_hosts && !NatV4::is_taken(*settings_, *blocks_, of))
+      return unchanged(is_public ? kNobodysOwnPort : "its destination is millrace's own address");
     if (rule != nullptr) {
       Explained out = explain_customers(*rule, of);
       if (is_public && !is_drop(out.verdict))
@@ -97,15 +103,17 @@ class NatView final : public FunctionView {
                             with_port(to->inside, to->in(of.destination_port)));
       return out;
     }
-    if (is_public)
-      return dropped(Verdict::no_mapping, why_no_mapping({of.destination, of.destination_port}));
-    return unchanged(why_no_rule(of));
+    if (!is_public) return unchanged(why_no_rule(of));
+    const EndpointV4 end = destination_of(of);
+    auto customer = blocks_->customer_at(end);
+    if (!customer) customer = settings_->customer_by_place(end.address, end.port);
+    if (!customer && is_hosts) return unchanged(kNobodysOwnPort);
+    return dropped(Verdict::no_mapping, why_no_mapping(end, customer));
   }
 
   /// Says whose public port that is, as far as it is known.
-  std::string why_no_mapping(const EndpointV4& to) const {
-    auto customer = blocks_->customer_at(to);
-    if (!customer) customer = settings_->customer_by_place(to.address, to.port);
+  std::string why_no_mapping(const EndpointV4& to,
+                             const std::optional<CustomerNumber>& customer) const {
     if (customer)
       return fmt::format(
           "its destination is a public port of {}, but it belongs to no session; the pool's "

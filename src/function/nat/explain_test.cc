@@ -107,6 +107,23 @@ TEST_F(NatExplainTest, TellsAFileFromARun) {
   EXPECT_EQ(explain(key('z', 'p', 2000)).verdict, Verdict::no_mapping);
 }
 
+// NAT leaves the host its own packets, and explain says so.
+TEST_F(NatExplainTest, LeavesTheHostItsAddresses) {
+  for (const char own : std::string("opqrs"))
+    v4_.own.push_back({.address = TestLine<KeyV4>::host(own)});
+  use_live("filtering = \"endpoint-independent\"");
+  const std::string end = public_end("a:1", "z:80");
+  const char whose = end[0];
+  const auto at = static_cast<std::uint16_t>(std::stoi(port(end)));
+  for (const char from : {'b', 'z'}) {
+    EXPECT_FALSE(explain(key(from, 'o')).side) << from;
+    EXPECT_FALSE(explain(key(from, whose, 1000)).side) << from;
+  }
+  EXPECT_EQ(inside_end("b:1000", "o:80"), "no_service");
+  EXPECT_TRUE(explain(key('b', whose, at)).side) << "another customer has it";
+  EXPECT_EQ(explain(key('z', whose, at)).verdict, Verdict::no_mapping);
+}
+
 TEST_F(NatExplainTest, SaysWhatLacksAPublicSource) {
   around_.customers = std::make_shared<const Customers>(
       std::vector<CustomerGroup>{{.link = 0, .vlans = {100, 101}, .port = "access"}});

@@ -174,7 +174,8 @@ class Mappings {
     ends.remote_port = remotes_[offset].port;
     return ends;
   }
-  /// Counts a use of a port that is not free. 65,535 can hold the mapping open.
+  /// Counts a use of a port that is not free. The number of those that hold the mapping open wraps
+  /// around behind 65,535.
   void use(Offset offset, bool holds = true) const {
     ++slots_[offset].uses;
     if (holds) hold(offset);

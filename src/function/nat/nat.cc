@@ -56,18 +56,16 @@ NatV4::Need NatV4::need_of(const KeyV4& key) const {
   Need need{.rule = settings_->rule_for(zone, key.source, key.destination),
             .is_in = is_public(key.destination),
             .is_hosts = settings_->is_hosts(zone, key.destination)};
-  if (need.is_hosts && need.rule != nullptr && !(need.is_in && is_taken(key)))
+  if (need.is_hosts && need.rule != nullptr && !(need.is_in && is_taken(*settings_, *blocks_, key)))
     return {.is_hosts = true};
   // A port's customer may send to other customers only what has a rule.
   if (need.rule == nullptr && zone != 0) need.is_in = false;
   return need;
 }
 
-/// True if a customer's packet to an address that is also the host's own is for another customer,
-/// not for the host. The host answers all pings.
-bool NatV4::is_taken(const KeyV4& key) const {
-  return settings_->forwards.to(key.destination, key.destination_port, key.protocol) != nullptr ||
-         (key.protocol != kProtocolIcmp && blocks_->is_mapped(destination_of(key), key.protocol));
+bool NatV4::is_taken(const NatSettings& settings, const PortBlocks& blocks, const KeyV4& key) {
+  return settings.forwards.to(key.destination, key.destination_port, key.protocol) != nullptr ||
+         (key.protocol != kProtocolIcmp && blocks.is_mapped(destination_of(key), key.protocol));
 }
 
 // --- screen

@@ -55,6 +55,9 @@ class NatV4 final : public FunctionFor<KeyV4> {
   Fate fate(const KeyV4& key, const Traversal<KeyV4>* traversal, const std::byte* state,
             bool is_answered) const override;
 
+  /// True if a customer's packet to an address that is also the host's own is for another customer,
+  /// not for the host. The host answers all pings.
+  static bool is_taken(const NatSettings& settings, const PortBlocks& blocks, const KeyV4& key);
   /// True if the session with that image is translated.
   static bool is_translated(const std::byte* image);
 
@@ -126,7 +129,6 @@ class NatV4 final : public FunctionFor<KeyV4> {
   bool is_public(const AddressV4& address) const {
     return blocks_->has(address) || settings_->forwards.has(address);
   }
-  bool is_taken(const KeyV4& key) const;
   std::optional<CustomerNumber> customer_inside(Zone zone, const AddressV4& address) const;
   std::optional<CustomerNumber> customer_at(const EndpointV4& outside, std::uint8_t protocol) const;
   void steer(const KeyV4& key, unsigned i, bool looks_at_source, bool looks_at_destination,

@@ -207,8 +207,7 @@ class PortBlocks {
   /// session holds the mapping open.
   std::expected<Inside, Verdict> enter(const Arrived& arrived, bool takes);
   /// Lets a session from outside count for its customer, and hold its mapping open, from now on.
-  /// False: the customer has as many sessions as he may have; without `is_limited`, that does not
-  /// matter.
+  /// False, only with `is_limited`: the customer has as many sessions as he may have.
   bool hold(const PortRef& ref, std::uint8_t protocol, const AddressV4& remote, bool is_limited);
   /// Takes back what `hold` has done.
   void let_go(const PortRef& ref, std::uint8_t protocol, const AddressV4& remote);

@@ -194,6 +194,35 @@ INSTANTIATE_TEST_SUITE_P(All, PortBlocksTest,
                                                           Dependence::address_dependent,
                                                           Dependence::address_and_port_dependent)));
 
+// A session from outside that was answered before a take-over counts here, too, however many others
+// its customer has: otherwise its end would take back what it has not been counted for.
+TEST(PortBlocks, CountASessionThatWasHeldElsewhereBeyondAllLimits) {
+  constexpr std::uint32_t kMost = UINT16_MAX;
+  NatPool pool = small_pool(Dependence::endpoint_independent, Dependence::endpoint_independent);
+  pool.sessions_per_customer = kMost;
+  const auto blocks = *PortBlocks::create(std::array{pool});
+  const PortBlocks::Wanted wanted{.inside = {address_with(0x0a000001), 1},
+                                  .remote = {address_with(0xc0000201), 80},
+                                  .customer = 0x0a000001,
+                                  .protocol = kProtocolUdp,
+                                  .now = {0}};
+  const auto taken = *blocks->take(wanted);
+  for (std::uint32_t n = 1; n < kMost; ++n) ASSERT_TRUE(blocks->take(wanted));
+  const AddressV4 stranger = address_with(0xc0000301);
+  const auto from_outside = *blocks->enter(
+      {.outside = taken.outside, .remote = {stranger, 9}, .protocol = kProtocolUdp, .now = {0}},
+      true);
+  EXPECT_FALSE(blocks->hold(from_outside.ref, kProtocolUdp, stranger, true));
+  EXPECT_EQ(blocks->use_of(0).over_limit, 1U);
+  EXPECT_TRUE(blocks->hold(from_outside.ref, kProtocolUdp, stranger, false));
+  EXPECT_EQ(blocks->use_of(0).sessions, kMost + 1);
+  blocks->release(from_outside.ref, kProtocolUdp, stranger, {1}, true);
+  for (std::uint32_t n = 0; n < kMost; ++n)
+    blocks->release(taken.ref, kProtocolUdp, wanted.remote.address, {1});
+  EXPECT_EQ(blocks->use_of(0).sessions, 0U);
+  EXPECT_EQ(blocks->use_of(0).over_limit, 1U);
+}
+
 // Workers that share tables do this.
 TEST(PortBlocksThreads, GiveNoPortToTwo) {
   constexpr unsigned kThreads = 4;

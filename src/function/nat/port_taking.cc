@@ -298,16 +298,13 @@ bool PortBlocks::hold(const PortRef& ref, std::uint8_t protocol, const AddressV4
   const CustomerNumber customer = block.customer.load(std::memory_order_relaxed);
   Bucket& bucket = bucket_of(customer);
   const Guard guard(bucket);
-  std::uint32_t first = kNone;
-  if (block.pool != kLost) {
-    first = first_of(bucket, customer, block.pool);
-    const auto pool = std::ranges::find(pools_, std::uint16_t{block.pool}, &Pool::id);
-    const std::uint32_t limit =
-        is_limited && pool != pools_.end() ? pool->is.sessions_per_customer : UINT16_MAX;
-    if (blocks_[first].sessions >= limit) {
-      if (pool != pools_.end()) pool->counts->over_limit.fetch_add(1, std::memory_order_relaxed);
-      return false;
-    }
+  const bool is_lost = block.pool == kLost;
+  const std::uint32_t first = is_lost ? kNone : first_of(bucket, customer, block.pool);
+  const auto pool = std::ranges::find(pools_, std::uint16_t{block.pool}, &Pool::id);
+  if (is_limited && !is_lost && pool != pools_.end() &&
+      blocks_[first].sessions >= pool->is.sessions_per_customer) {
+    pool->counts->over_limit.fetch_add(1, std::memory_order_relaxed);
+    return false;
   }
   mappings(ref.block(), space_of(protocol)).hold(ref.offset());
   count_for_customer(first, ref, protocol, remote);

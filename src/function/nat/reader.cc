@@ -51,7 +51,7 @@ class Maker {
     settings_->index();
     for (const auto& own : around_.v4.own) {
       settings_->hosts.push_back(own.address);
-      if (pool_with(own.address) != nullptr || settings_->forwards.has(own.address))
+      if (settings_->pool_with(own.address) != nullptr || settings_->forwards.has(own.address))
         settings_->own.push_back(own.address);
     }
     settings_->hosts_of_customers = around_.v4.of_customers.own;
@@ -351,12 +351,6 @@ class Maker {
     return true;
   }
 
-  const NatPool* pool_with(const AddressV4& address) const {
-    const auto has = [&address](const NatPool& pool) { return pool.has(address); };
-    const auto at = std::ranges::find_if(settings_->pools, has);
-    return at == settings_->pools.end() ? nullptr : &*at;
-  }
-
   void add_forward(const RawForward& raw) {
     if (!raw.outside.given || !raw.inside.given) return;
     auto forward = public_end(problems_, raw.outside);
@@ -433,7 +427,7 @@ class Maker {
     if (std::ranges::any_of(sources_, is_in))
       problem(" is a customer's, by the source of a rule: give a public address");
     if (!forward.is_whole()) return;
-    if (const NatPool* const pool = pool_with(forward.address))
+    if (const NatPool* const pool = settings_->pool_with(forward.address))
       problem(" is in the pool " + in_quotes(pool->name) +
               ", whose addresses customers share: take it out of the pool, or give a port");
     const auto is_own = [&](const auto& own) { return own.address == forward.address; };
