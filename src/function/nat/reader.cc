@@ -172,6 +172,10 @@ class Maker {
                     "the pools have " + std::to_string(blocks) + " port blocks, more than " +
                         std::to_string(PortBlocks::kMostBlocks) +
                         ": give larger blocks, or fewer addresses");
+    if (raw_.pools.size() > PortBlocks::kMostPools)
+      problems_.add(raw_.pools[PortBlocks::kMostPools].line, "nat.pool",
+                    "there are more than " + std::to_string(PortBlocks::kMostPools) +
+                        " pools: give fewer, with more addresses each");
   }
 
   void add_rule(const RawNatRule& raw) {
@@ -210,8 +214,7 @@ class Maker {
     }
     for (const Text& text : raw.destination) {
       const auto prefix = prefix_from(text, "nat.rule.destination");
-      if (prefix && std::ranges::find(rule.destinations, *prefix) == rule.destinations.end())
-        rule.destinations.push_back(*prefix);
+      if (prefix) rule.destinations.push_back(*prefix);
     }
     for (const Text& text : raw.exempt) {
       const auto prefix = prefix_from(text, "nat.rule.exempt");
@@ -220,8 +223,12 @@ class Maker {
                       "replies would not find these customers: leave it out");
         break;
       }
-      if (prefix && std::ranges::find(rule.exempt, *prefix) == rule.exempt.end())
-        rule.exempt.push_back(*prefix);
+      if (prefix) rule.exempt.push_back(*prefix);
+    }
+    for (auto* const all : {&rule.destinations, &rule.exempt}) {
+      std::ranges::sort(*all);
+      const auto again = std::ranges::unique(*all);
+      all->erase(again.begin(), again.end());
     }
   }
 
