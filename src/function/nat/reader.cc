@@ -174,8 +174,7 @@ class Maker {
                         ": give larger blocks, or fewer addresses");
     if (raw_.pools.size() > PortBlocks::kMostPools)
       problems_.add(raw_.pools[PortBlocks::kMostPools].line, "nat.pool",
-                    "there are more than " + std::to_string(PortBlocks::kMostPools) +
-                        " pools: give fewer, with more addresses each");
+                    "there are over " + std::to_string(PortBlocks::kMostPools) + ": give fewer");
   }
 
   void add_rule(const RawNatRule& raw) {
@@ -204,7 +203,9 @@ class Maker {
         continue;
       }
       if (!check_once(*prefix, text.line, rule)) continue;
-      const auto holds = [&](const auto& one) { return one.first.contains(prefix->address); };
+      const auto holds = [&](const auto& one) {
+        return one.first.bits <= prefix->bits && one.first.contains(prefix->address);
+      };
       const auto public_one = std::ranges::find_if(of_pools_, holds);
       if (public_one != of_pools_.end())
         problems_.add(text.line, "nat.rule.source",
@@ -227,8 +228,7 @@ class Maker {
     }
     for (auto* const all : {&rule.destinations, &rule.exempt}) {
       std::ranges::sort(*all);
-      const auto again = std::ranges::unique(*all);
-      all->erase(again.begin(), again.end());
+      all->erase(std::ranges::unique(*all).begin(), all->end());
     }
   }
 

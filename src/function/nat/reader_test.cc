@@ -87,6 +87,15 @@ TEST_F(NatReaderTest, NoTwoRulesShareACustomer) {
   EXPECT_EQ(with("10.0.0.0/23", ""), "") << "10.0.0.0 is of the first rule";
 }
 
+TEST_F(NatReaderTest, APoolMayBeWithinASource) {
+  for (const std::string source : {"10.0.0.0/19", "10.0.0.0/8", "10.2.0.0/15"})
+    EXPECT_EQ(problems(pool("10.0.0.0/20") + rule(source, "")), "") << source;
+  for (const std::string source : {"10.0.0.0/20", "10.0.0.0", "10.0.1.0/24"})
+    EXPECT_EQ(problems(pool("10.0.0.0/20") + rule(source, "")),
+              "f:5: nat.rule.source: " + source +
+                  " is within the pools' 10.0.0.0/20: customers need addresses of their own");
+}
+
 TEST_F(NatReaderTest, EachOfManyRulesHasItsOwnPool) {
   std::string text = "[[nat.pool]]\nname = \"q\"\naddresses = \"192.0.2.2\"\n" + pool("192.0.2.1");
   constexpr std::uint32_t kRules = 65'600;
@@ -110,9 +119,7 @@ TEST_F(NatReaderTest, ThereIsAMostOfPools) {
   for (unsigned n = 0; n <= PortBlocks::kMostPools; ++n)
     text += "[[nat.pool]]\nname = \"" + std::to_string(n) + "\"\naddresses = \"192." +
             std::to_string(n >> 8) + "." + std::to_string(n & 255) + ".0\"\n";
-  EXPECT_EQ(problems(text),
-            "f:12289: nat.pool: there are more than 4096 pools: give fewer, with more addresses "
-            "each");
+  EXPECT_EQ(problems(text), "f:12289: nat.pool: there are over 4096: give fewer");
 }
 
 // The oracle asks each address for the longest source around it, and notes its customer.
