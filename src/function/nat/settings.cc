@@ -295,6 +295,12 @@ void NatSettings::append_doubts(const Surroundings& around, std::vector<std::str
     all.emplace_back(
         "nat.log.on_failure is \"refuse\", but IPFIX over UDP does not tell whether a record has "
         "arrived: give nat.log.file, too");
+  for (const NatForward& forward : forwards.all()) {
+    if (zone_of(forward.customer) == 0 && std::ranges::binary_search(hosts, forward.inside))
+      all.push_back("the forward of " + forward.public_text() +
+                    " leads to millrace's own address " + to_string(forward.inside) +
+                    ", where nothing takes it: give a customer's");
+  }
   for (const Route<AddressV4>& route : around.v4.routes) {
     for (const NatPool& pool : pools) {
       if (route.via && pool.has(*route.via))
