@@ -219,6 +219,17 @@ class Nat(Asked):
             self.assertEqual((data, is_public(source[0])), (b"hairpin", True))
             inside.sendto(b"back", source)
             self.assertEqual(hairpin.recvfrom(100), (b"back", (whole, 7000)))
+            # A protocol without ports, too.
+            raw = {}
+            for address in (other, A["client"]):
+                raw[address] = self.socket_in(self.network_.client, socket.AF_INET, socket.SOCK_RAW, 253)
+                raw[address].bind((address, 0))
+            raw[A["client"]].sendto(b"hairpin", (whole, 0))
+            data, source = raw[other].recvfrom(100)
+            self.assertEqual((data[20:], is_public(source[0])), (b"hairpin", True))
+            raw[other].sendto(b"back", source)
+            data, source = raw[A["client"]].recvfrom(100)
+            self.assertEqual((data[20:], source[0]), (b"back", whole))
             outside = types.SimpleNamespace(client=self.network_.servers)
             self.assertEqual(self.ping(outside, 4, whole), 3)
             self.assertEqual(self.ping(outside, 4, "10.0.0.193", patience=0.2), 0)

@@ -1,7 +1,11 @@
 #include "config/tunnels.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <iterator>
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -145,13 +149,14 @@ class Maker {
         return problem(in_quotes(text) + " contains millrace's own address " +
                        to_string(own.address) + ": leave it out");
     }
-    for (const CustomerGroup& other : groups_) {
-      const bool overlaps =
-          other.ends.contains(ends->address) || ends->contains(other.ends.address);
-      if (other.vlans.is_empty() && overlaps && other.key == group.key)
-        return problem(in_quotes(text) + " overlaps " + in_quotes(to_string(other.ends)) +
-                       ": each tunnel is one customer's, so give it once");
-    }
+    // Ends with one key are disjoint, so only a neighbour can overlap.
+    auto& others = ends_[raw.key];
+    auto other = others.upper_bound(*ends);
+    if (other != others.begin() && std::prev(other)->contains(ends->address)) --other;
+    if (other != others.end() && (other->contains(ends->address) || ends->contains(other->address)))
+      return problem(in_quotes(text) + " overlaps " + in_quotes(to_string(*other)) +
+                     ": each tunnel is one customer's, so give it once");
+    others.insert(*ends);
     keep(std::move(group), raw.line);
   }
 
@@ -182,6 +187,7 @@ class Maker {
   Problems& problems_;
   const Config::Live& live_;
   std::vector<CustomerGroup> groups_;
+  std::map<std::optional<std::uint32_t>, std::set<Prefix<AddressV4>>> ends_;  // of tunnels, by key
   std::map<std::string, std::uint32_t> names_;
   std::uint64_t count_ = 0;
 };

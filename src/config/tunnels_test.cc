@@ -72,6 +72,10 @@ INSTANTIATE_TEST_SUITE_P(
             "\"a\" is there already, on line"},
         WrongTunnel{CUSTOMERS("[\"172.16.0.0/16\"]"), "contains millrace's own address 172.16.0.1"},
         WrongTunnel{CUSTOMERS("[\"172.17.0.0/16\", \"172.17.8.9\"]"), "overlaps \"172.17.0.0/16\""},
+        WrongTunnel{CUSTOMERS("[\"172.17.0.0\", \"172.17.0.0/16\"]"), "overlaps \"172.17.0.0\""},
+        WrongTunnel{
+            CUSTOMERS("[\"172.17.8.9\", \"172.16.9.9\", \"172.18.0.0\", \"172.17.0.0/16\"]"),
+            "overlaps \"172.17.8.9\""},
         WrongTunnel{CUSTOMERS("[\"16.0.0.0/9\", \"17.0.0.0/9\"]"), "are more than 16777215"}));
 
 TEST(VlanConfig, EachVlanIsACustomer) {

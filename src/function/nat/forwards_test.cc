@@ -10,6 +10,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/protocol.h"
 #include "function/nat/test_nat.h"
@@ -144,8 +145,9 @@ TEST_F(ForwardsTest, OneWorkerHasAllSessionsOfACustomer) {
     EXPECT_EQ(owner("t:0", "u:0", protocol), Line::host('d')) << "when it comes again";
   }
   // GRE from a customer without a public address of his own to another one's, and the reply.
-  EXPECT_EQ(owner("e:0", "t:0", kGre), std::nullopt) << "by the remote end";
-  EXPECT_EQ(owner("t:0", "q:0", kGre), std::nullopt);
+  // The host keeps packets to public addresses for itself unless they belong to an owner.
+  EXPECT_EQ(owner("e:0", "t:0", kGre), Line::host('t')) << "the remote end";
+  EXPECT_EQ(owner("t:0", "q:0", kGre), Line::host('t'));
   EXPECT_EQ(owner("q:0", "t:0", kGre), Line::host('c'));
   EXPECT_EQ(owner("c:0", "q:0", kGre), Line::host('c'));
 }
@@ -159,6 +161,24 @@ TEST_F(ForwardsTest, TheHostKeepsTheOtherPortsOfItsAddress) {
   HostAddresses<AddressV6> none;
   read(text_of("", kForwards)).first->tell(told, none);
   EXPECT_EQ(told.virtual_addresses.size(), 6U) << "each address once";
+}
+
+TEST_F(ForwardsTest, NoneLeadsToTheHost) {
+  v4_.own = {{Line::host('e'), 8, 0}};
+  const auto doubts = [this](const std::string& inside) {
+    const auto [settings, wrong] =
+        read(text_of("") + "[[nat.forward]]\npublic = \"10.0.0.25:80/tcp\"\ninside = \"" + inside +
+             "\"\n");
+    EXPECT_EQ(wrong, "");
+    std::vector<std::string> all;
+    settings->append_doubts(around_, all);
+    return all;
+  };
+  EXPECT_EQ(doubts("10.0.0.4:80"), std::vector<std::string>());
+  EXPECT_EQ(
+      doubts("10.0.0.5:80"),
+      std::vector<std::string>{"the forward of 10.0.0.25:80/tcp leads to millrace's own "
+                               "address 10.0.0.5, where nothing takes it: give a customer's"});
 }
 
 TEST_F(ForwardsTest, AReloadEndsSessionsOfForwardsThatAreGone) {

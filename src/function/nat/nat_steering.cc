@@ -33,7 +33,8 @@ std::optional<CustomerNumber> NatV4::customer_at(const EndpointV4& outside,
 /// Decides about the key at place `i`: steers by the customer, so that all his sessions have one
 /// worker. That is the customer inside that sends the packet, else the one that gets it. Where no
 /// port says whose a public end is, steers by the customer of a whole address, else by the remote
-/// end, which nothing rewrites.
+/// end, which nothing rewrites. If that is public, too, it is an owner: the host keeps packets to
+/// public addresses that are steered by their destination.
 void NatV4::steer(const KeyV4& key, unsigned i, bool looks_at_source, bool looks_at_destination,
                   Steered& steered) const {
   using Customer = std::optional<CustomerNumber>;
@@ -53,21 +54,25 @@ void NatV4::steer(const KeyV4& key, unsigned i, bool looks_at_source, bool looks
   } else if (to) {
     owner = to;
   }
-  const bool is_public = !from && !to && looks_at_destination;
-  if (is_public) owner = customer_at(destination_of(key), key.protocol);
+  const bool is_from_outside = !from && !to && looks_at_destination;
+  if (is_from_outside) owner = customer_at(destination_of(key), key.protocol);
   if (!owner) return;
   if (!has_ports(key.protocol) && key.protocol != kProtocolIcmp) {
     const NatForwards& forwards = settings_->forwards;
-    const NatForward* const whole = is_public ? forwards.to(key.destination, 0, 0)
-                                    : from    ? forwards.from(zone, key.source, 0, 0)
-                                              : nullptr;
-    if (whole == nullptr) {
-      const std::uint64_t bit = std::uint64_t{1} << i;
-      if (!from) steered.by_source |= bit;
-      if (!to && !is_public) steered.by_destination |= bit;
-      return;
+    const NatForward* const whole = is_from_outside ? forwards.to(key.destination, 0, 0)
+                                    : from          ? forwards.from(zone, key.source, 0, 0)
+                                                    : nullptr;
+    if (whole != nullptr) {
+      owner = whole->customer;
+    } else {
+      if (from && to) return;
+      const AddressV4& remote = from ? key.destination : key.source;
+      if (!is_public(remote)) {
+        (from ? steered.by_destination : steered.by_source) |= std::uint64_t{1} << i;
+        return;
+      }
+      owner = number_of(remote);
     }
-    owner = whole->customer;
   }
   steered.by_owner |= std::uint64_t{1} << i;
   steered.owner[i] = address_with(*owner);

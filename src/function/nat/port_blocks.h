@@ -123,8 +123,10 @@ class PortBlocks {
  public:
   static constexpr std::uint32_t kRestMs = GoneForwards::kRestMs;
   static constexpr std::size_t kMostBlocks = BlockStore::kMostBlocks;
+  static constexpr std::size_t kMostPools = BlockStore::kMostExtents;
 
-  /// The pools have at most `kMostBlocks` blocks. Error (failed): no address space.
+  /// There are at most `kMostPools`, with at most `kMostBlocks` blocks. Error (failed): no address
+  /// space.
   static Result<std::unique_ptr<PortBlocks>> create(std::span<const NatPool> pools,
                                                     Secret secret = Secret::random());
   PortBlocks(const PortBlocks&) = delete;

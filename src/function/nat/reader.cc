@@ -172,6 +172,9 @@ class Maker {
                     "the pools have " + std::to_string(blocks) + " port blocks, more than " +
                         std::to_string(PortBlocks::kMostBlocks) +
                         ": give larger blocks, or fewer addresses");
+    if (raw_.pools.size() > PortBlocks::kMostPools)
+      problems_.add(raw_.pools[PortBlocks::kMostPools].line, "nat.pool",
+                    "there are over " + std::to_string(PortBlocks::kMostPools) + ": give fewer");
   }
 
   void add_rule(const RawNatRule& raw) {
@@ -200,7 +203,9 @@ class Maker {
         continue;
       }
       if (!check_once(*prefix, text.line, rule)) continue;
-      const auto holds = [&](const auto& one) { return one.first.contains(prefix->address); };
+      const auto holds = [&](const auto& one) {
+        return one.first.bits <= prefix->bits && one.first.contains(prefix->address);
+      };
       const auto public_one = std::ranges::find_if(of_pools_, holds);
       if (public_one != of_pools_.end())
         problems_.add(text.line, "nat.rule.source",
@@ -210,8 +215,7 @@ class Maker {
     }
     for (const Text& text : raw.destination) {
       const auto prefix = prefix_from(text, "nat.rule.destination");
-      if (prefix && std::ranges::find(rule.destinations, *prefix) == rule.destinations.end())
-        rule.destinations.push_back(*prefix);
+      if (prefix) rule.destinations.push_back(*prefix);
     }
     for (const Text& text : raw.exempt) {
       const auto prefix = prefix_from(text, "nat.rule.exempt");
@@ -220,8 +224,11 @@ class Maker {
                       "replies would not find these customers: leave it out");
         break;
       }
-      if (prefix && std::ranges::find(rule.exempt, *prefix) == rule.exempt.end())
-        rule.exempt.push_back(*prefix);
+      if (prefix) rule.exempt.push_back(*prefix);
+    }
+    for (auto* const all : {&rule.destinations, &rule.exempt}) {
+      std::ranges::sort(*all);
+      all->erase(std::ranges::unique(*all).begin(), all->end());
     }
   }
 

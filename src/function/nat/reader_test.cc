@@ -87,6 +87,41 @@ TEST_F(NatReaderTest, NoTwoRulesShareACustomer) {
   EXPECT_EQ(with("10.0.0.0/23", ""), "") << "10.0.0.0 is of the first rule";
 }
 
+TEST_F(NatReaderTest, APoolMayBeWithinASource) {
+  for (const std::string source : {"10.0.0.0/19", "10.0.0.0/8", "10.2.0.0/15"})
+    EXPECT_EQ(problems(pool("10.0.0.0/20") + rule(source, "")), "") << source;
+  for (const std::string source : {"10.0.0.0/20", "10.0.0.0", "10.0.1.0/24"})
+    EXPECT_EQ(problems(pool("10.0.0.0/20") + rule(source, "")),
+              "f:5: nat.rule.source: " + source +
+                  " is within the pools' 10.0.0.0/20: customers need addresses of their own");
+}
+
+TEST_F(NatReaderTest, EachOfManyRulesHasItsOwnPool) {
+  std::string text = "[[nat.pool]]\nname = \"q\"\naddresses = \"192.0.2.2\"\n" + pool("192.0.2.1");
+  constexpr std::uint32_t kRules = 65'600;
+  const auto address = [](std::uint32_t n) { return address_with(0x0a000000 + n); };
+  for (std::uint32_t n = 0; n < kRules; ++n) {
+    text += "[[nat.rule]]\nsource = \"" + to_string(Prefix<AddressV4>{address(n), 32}) + "\"\n";
+    text += n < 100 ? "pool = \"q\"\n" : "pool = \"p\"\n";
+  }
+  const auto [settings, wrong] = read(text);
+  EXPECT_EQ(wrong, "");
+  const auto& nat = dynamic_cast<const NatSettings&>(*settings);
+  for (const std::uint32_t n : {0U, 99U, 100U, 65'534U, 65'535U, 65'536U, kRules - 1}) {
+    const NatRule* const rule = nat.rule_of(0, address(n));
+    ASSERT_NE(rule, nullptr) << n;
+    EXPECT_EQ(nat.pools[rule->pool].name, n < 100 ? "q" : "p") << n;
+  }
+}
+
+TEST_F(NatReaderTest, ThereIsAMostOfPools) {
+  std::string text;
+  for (unsigned n = 0; n <= PortBlocks::kMostPools; ++n)
+    text += "[[nat.pool]]\nname = \"" + std::to_string(n) + "\"\naddresses = \"192." +
+            std::to_string(n >> 8) + "." + std::to_string(n & 255) + ".0\"\n";
+  EXPECT_EQ(problems(text), "f:12289: nat.pool: there are over 4096: give fewer");
+}
+
 // The oracle asks each address for the longest source around it, and notes its customer.
 TEST_F(NatReaderTest, SharedCustomersAreFoundWhereverTheyAre) {
   const std::uint64_t seed = std::random_device{}();

@@ -102,7 +102,7 @@ void NatSettings::index() {
 /// Returns the view of one customer. Where two rules have the same source, the one that names him
 /// goes before the one that is for any.
 auto NatSettings::view_for(Zone customer) const -> View {
-  std::map<Prefix<AddressV4>, std::uint16_t> rule_of;
+  std::map<Prefix<AddressV4>, std::uint32_t> rule_of;
   for (const bool is_for_any : {true, false}) {
     for (std::size_t n = 0; n < rules.size(); ++n) {
       const NatRule& rule = rules[n];
@@ -112,7 +112,7 @@ auto NatSettings::view_for(Zone customer) const -> View {
       const bool holds =
           customer == 0 ? rule.customers.empty() : std::ranges::any_of(rule.customers, has);
       if (!holds || rule.is_for_any != is_for_any) continue;
-      for (const auto& prefix : rule.sources) rule_of[prefix] = static_cast<std::uint16_t>(n);
+      for (const auto& prefix : rule.sources) rule_of[prefix] = static_cast<std::uint32_t>(n);
     }
   }
   for (const NatPool& pool : pools) {
@@ -295,6 +295,12 @@ void NatSettings::append_doubts(const Surroundings& around, std::vector<std::str
     all.emplace_back(
         "nat.log.on_failure is \"refuse\", but IPFIX over UDP does not tell whether a record has "
         "arrived: give nat.log.file, too");
+  for (const NatForward& forward : forwards.all()) {
+    if (zone_of(forward.customer) == 0 && std::ranges::binary_search(hosts, forward.inside))
+      all.push_back("the forward of " + forward.public_text() +
+                    " leads to millrace's own address " + to_string(forward.inside) +
+                    ", where nothing takes it: give a customer's");
+  }
   for (const Route<AddressV4>& route : around.v4.routes) {
     for (const NatPool& pool : pools) {
       if (route.via && pool.has(*route.via))

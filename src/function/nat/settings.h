@@ -209,12 +209,12 @@ struct NatSettings final : FunctionSettings {
   }
 
  private:
-  static constexpr std::uint16_t kNoRule = 0xffff;
+  static constexpr std::uint32_t kNoRule = 0xffffffff;
 
   /// The rules for some customers. Public addresses are nobody's source.
   struct View {
     PrefixTable<AddressV4> sources;
-    std::vector<std::uint16_t> rule_at;  // by place in `sources`; or `kNoRule`
+    std::vector<std::uint32_t> rule_at;  // by place in `sources`; or `kNoRule`
   };
   View view_for(Zone customer) const;
   void give_places();
