@@ -14,7 +14,10 @@
 // 2. A message of another epoch than the copy's own changes nothing. A copy that has seen a newer
 //    epoch tells nothing more (`is_deposed`).
 // 3. A record is acknowledged when it is applied, not before.
-// 4. The master is in sync once the slave has applied all that there was when the stream began,
+// 4. A port that a connection used goes to another customer only once the other copy knows of the
+//    connection's end (`is_known`), and while no member of an earlier assignment may still have the
+//    connection (`is_settled`). The caller sees to that.
+// 5. The master is in sync once the slave has applied all that there was when the stream began,
 //    and unless the slave has been silent since for `kStalled`.
 //
 // There is no clock, socket or thread here. One thread, the worker's, uses a copy.
@@ -42,6 +45,9 @@ struct Assignment {
   Epoch epoch = 0;
   CopyRole role = CopyRole::none;  ///< this copy's role
   Member other = Member::none;     ///< the other copy's member; none: there is no other copy
+  /// True if each member that had a role in an earlier assignment follows this one or is known to
+  /// be gone. Until then it may go on as before, if it is cut off.
+  bool is_settled = false;
 };
 
 class ShardCopy {
@@ -92,6 +98,9 @@ class ShardCopy {
   /// newer than that of the latest one.
   bool assign(const Assignment& to, Tick now);
 
+  /// The store says that the assignment of that epoch is settled by now.
+  void settle(Epoch epoch) { now_.is_settled |= epoch == now_.epoch; }
+
   /// The store has given this member a grant, or asks it back. A grant that is asked back is not
   /// used any more when `withdraw` returns.
   void grant(std::uint32_t number);
@@ -124,10 +133,15 @@ class ShardCopy {
   /// True of a master if the other copy has all; of a slave if it has had all once, and all that
   /// the master has told it since.
   bool is_in_sync() const { return is_in_sync_; }
-  /// Number of the next record that is told; all records before `acknowledged()` are applied at
-  /// the other copy.
+  bool is_settled() const { return now_.is_settled; }
+  /// Number of the next record that is told.
   std::uint64_t next() const { return sending_.next(); }
-  std::uint64_t acknowledged() const { return sending_.acknowledged(); }
+  /// True if no copy lacks what was told with that record.
+  bool is_known(std::uint64_t record) const {
+    if (now_.other == Member::none) return true;
+    return record < sending_.begin() ? !tells_all_ && !told_all_at_ && sending_.is_open()
+                                     : record < sending_.acknowledged();
+  }
   const Counters& counters() const { return counters_; }
 
  private:

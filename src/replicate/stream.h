@@ -59,7 +59,9 @@ class SendingStream {
   }
   /// Number of the next record.
   std::uint64_t next() const { return next_; }
-  /// All records before this number are applied at the receiver.
+  /// Number of the stream's first record.
+  std::uint64_t begin() const { return begin_; }
+  /// All records of the stream before this number are applied at the receiver.
   std::uint64_t acknowledged() const { return first_; }
   /// True if all records are applied at the receiver.
   bool is_empty() const { return is_open() && first_ == next_; }
