@@ -7,7 +7,7 @@ readonly PACKAGES_DATAPLANE=(
   g++ cmake ninja-build python3 pkg-config
   libpcap-dev libmnl-dev libcli11-dev libfmt-dev libtomlplusplus-dev nlohmann-json3-dev
   libabsl-dev libtsl-hopscotch-map-dev robin-map-dev
-  libdpdk-dev libcpp-httplib-dev
+  libdpdk-dev libcpp-httplib-dev libssl-dev
 )
 # Needed in addition to build the benchmarks. Without these packages configure with -DMILLRACE_BENCH=OFF.
 readonly PACKAGES_BENCH=(libcuckoo-dev libzydis-dev)

@@ -100,7 +100,8 @@ class Copy final : public ShardCopy::Records {
   unsigned shard_;
   std::set<std::uint32_t> stale_;
   std::set<std::uint32_t> changed_;  // keys to be told
-  // For each port, the records that tell the ends of its connections; none: they are still to be told.
+  // For each port, the records that tell the ends of its connections; none: they are still to be
+  // told.
   std::map<std::uint32_t, std::map<std::uint32_t, std::optional<std::uint64_t>>> leaving_;
   std::map<std::uint32_t, std::uint32_t> last_customer_;  // by port
   int unsure_at_ =

@@ -1,0 +1,180 @@
+#include "replicate/seal.h"
+
+#include <openssl/evp.h>
+#include <openssl/kdf.h>
+#include <openssl/params.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+namespace millrace {
+
+namespace {
+
+constexpr std::size_t kNonce = 12;
+constexpr std::size_t kTag = 16;
+
+struct Head {
+  std::uint64_t sender;
+  std::uint64_t receiver;
+  std::uint64_t number;
+  std::uint32_t version;
+};
+constexpr std::size_t kHead = 28;
+static_assert(kHead + kTag == kSealBytes);
+
+using HeadBytes = std::array<std::byte, kHead>;
+
+HeadBytes bytes_of(const Head& head) {
+  HeadBytes bytes;
+  std::memcpy(bytes.data(), &head, kHead);
+  return bytes;
+}
+
+unsigned char* raw(std::byte* bytes) { return reinterpret_cast<unsigned char*>(bytes); }
+const unsigned char* raw(const std::byte* bytes) {
+  return reinterpret_cast<const unsigned char*>(bytes);
+}
+
+/// Returns the key with which that member seals (RFC 5869; no salt); none if the library fails.
+std::optional<ClusterKey> key_of(ClusterKey cluster, Member sender) {
+  constexpr std::string_view kPurpose = "millrace replicate";
+  std::array<char, kPurpose.size() + sizeof(sender)> info;
+  std::memcpy(info.data(), kPurpose.data(), kPurpose.size());
+  std::memcpy(info.data() + kPurpose.size(), &sender, sizeof(sender));
+  std::array<char, 7> digest{"SHA256"};
+  const std::array<OSSL_PARAM, 4> parameters{
+      OSSL_PARAM_construct_utf8_string("digest", digest.data(), 0),
+      OSSL_PARAM_construct_octet_string("key", cluster.data(), cluster.size()),
+      OSSL_PARAM_construct_octet_string("info", info.data(), info.size()),
+      OSSL_PARAM_construct_end()};
+  EVP_KDF* const kdf = EVP_KDF_fetch(nullptr, "HKDF", nullptr);
+  EVP_KDF_CTX* const context = EVP_KDF_CTX_new(kdf);
+  ClusterKey key;
+  const bool is_derived = context != nullptr && EVP_KDF_derive(context, raw(key.data()), key.size(),
+                                                               parameters.data()) == 1;
+  EVP_KDF_CTX_free(context);
+  EVP_KDF_free(kdf);
+  return is_derived ? std::optional(key) : std::nullopt;
+}
+
+/// Returns a context that seals, or opens, with that member's key; null if the library fails.
+detail::Cipher cipher_of(const ClusterKey& cluster, Member sender, bool seals) {
+  const auto key = key_of(cluster, sender);
+  detail::Cipher cipher(EVP_CIPHER_CTX_new());
+  if (!key || cipher == nullptr) return nullptr;
+  const bool is_ready = EVP_CipherInit_ex(cipher.get(), EVP_aes_256_gcm(), nullptr,
+                                          raw(key->data()), nullptr, seals ? 1 : 0) == 1;
+  return is_ready ? std::move(cipher) : nullptr;
+}
+
+/// Begins a datagram with that head: its number is the nonce, and the head is authenticated.
+bool begin(EVP_CIPHER_CTX* cipher, const HeadBytes& head, std::uint64_t number) {
+  std::array<unsigned char, kNonce> nonce{};
+  std::memcpy(nonce.data(), &number, sizeof(number));
+  int length = 0;
+  return EVP_CipherInit_ex(cipher, nullptr, nullptr, nullptr, nonce.data(), -1) == 1 &&
+         EVP_CipherUpdate(cipher, nullptr, &length, raw(head.data()), kHead) == 1;
+}
+
+}  // namespace
+
+void detail::FreeCipher::operator()(evp_cipher_ctx_st* context) const {
+  EVP_CIPHER_CTX_free(context);
+}
+
+bool ReplayWindow::take(std::uint64_t number) {
+  const auto word = [this](std::uint64_t of) -> std::uint64_t& {
+    return seen_[of / 64 % seen_.size()];
+  };
+  const std::uint64_t bit = std::uint64_t{1} << number % 64;
+  if (!has_any_ || number > highest_) {
+    // The words between the highest number and the new one are of numbers that have not come.
+    const std::uint64_t first = has_any_ ? highest_ / 64 + 1 : number / 64;
+    const std::uint64_t steps = number / 64 + 1 - std::min(first, number / 64 + 1);
+    for (std::uint64_t n = 0; n < std::min<std::uint64_t>(steps, seen_.size()); ++n)
+      word((number / 64 - n) * 64) = 0;
+    highest_ = number;
+    has_any_ = true;
+  } else if (highest_ / 64 - number / 64 >= seen_.size() - 1 || (word(number) & bit) != 0) {
+    return false;
+  }
+  word(number) |= bit;
+  return true;
+}
+
+Result<Sealer> Sealer::create(const ClusterKey& key, Member self) {
+  detail::Cipher cipher = cipher_of(key, self, true);
+  if (cipher == nullptr)
+    return std::unexpected(Error{"OpenSSL has no AES-256-GCM or no HKDF: check its configuration"});
+  return Sealer(std::move(cipher), self);
+}
+
+void Sealer::seal(Member receiver, std::span<const std::byte> content, std::vector<std::byte>& to) {
+  const Head head{.sender = static_cast<std::uint64_t>(self_),
+                  .receiver = static_cast<std::uint64_t>(receiver),
+                  .number = ++number_,
+                  .version = kSealVersion};
+  const HeadBytes bytes = bytes_of(head);
+  const std::size_t at = to.size();
+  to.resize(at + kSealBytes + content.size());
+  std::byte* const out = to.data() + at;
+  std::memcpy(out, bytes.data(), kHead);
+  int length = 0;
+  const bool is_sealed =
+      begin(cipher_.get(), bytes, head.number) &&
+      EVP_CipherUpdate(cipher_.get(), raw(out + kHead), &length, raw(content.data()),
+                       static_cast<int>(content.size())) == 1 &&
+      EVP_CipherFinal_ex(cipher_.get(), raw(out + kHead + content.size()), &length) == 1 &&
+      EVP_CIPHER_CTX_ctrl(cipher_.get(), EVP_CTRL_AEAD_GET_TAG, kTag,
+                          out + kHead + content.size()) == 1;
+  if (!is_sealed) to.resize(at);
+}
+
+std::optional<Opener::Opened> Opener::open(std::span<const std::byte> datagram) {
+  if (datagram.size() < kSealBytes) {
+    ++counters_.foreign;
+    return std::nullopt;
+  }
+  Head head{};
+  std::memcpy(&head, datagram.data(), kHead);
+  if (head.version != kSealVersion) {
+    ++counters_.version;
+    return std::nullopt;
+  }
+  const Member sender{head.sender};
+  const auto known = senders_.find(sender);
+  // A sender is remembered only once a datagram of its opens, as anybody may make numbers up.
+  detail::Cipher fresh;
+  if (known == senders_.end()) fresh = cipher_of(key_, sender, false);
+  EVP_CIPHER_CTX* const cipher = known == senders_.end() ? fresh.get() : known->second.cipher.get();
+  const std::size_t bytes = datagram.size() - kSealBytes;
+  content_.resize(bytes);
+  std::array<std::byte, kTag> tag;
+  std::memcpy(tag.data(), datagram.data() + kHead + bytes, kTag);
+  int length = 0;
+  const bool is_authentic =
+      cipher != nullptr && begin(cipher, bytes_of(head), head.number) &&
+      EVP_CipherUpdate(cipher, raw(content_.data()), &length, raw(datagram.data() + kHead),
+                       static_cast<int>(bytes)) == 1 &&
+      EVP_CIPHER_CTX_ctrl(cipher, EVP_CTRL_AEAD_SET_TAG, kTag, tag.data()) == 1 &&
+      EVP_CipherFinal_ex(cipher, raw(content_.data() + bytes), &length) == 1;
+  if (!is_authentic) {
+    ++counters_.foreign;
+    return std::nullopt;
+  }
+  if (head.receiver != static_cast<std::uint64_t>(self_)) {
+    ++counters_.misled;
+    return std::nullopt;
+  }
+  Sender& from = known == senders_.end() ? senders_[sender] : known->second;
+  if (fresh != nullptr) from.cipher = std::move(fresh);
+  if (!from.window.take(head.number)) {
+    ++counters_.replayed;
+    return std::nullopt;
+  }
+  return Opened{sender, content_};
+}
+
+}  // namespace millrace
