@@ -78,6 +78,11 @@ bool begin(EVP_CIPHER_CTX* cipher, const HeadBytes& head, std::uint64_t number) 
          EVP_CipherUpdate(cipher, nullptr, &length, raw(head.data()), kHead) == 1;
 }
 
+std::unexpected<Error> no_cipher() {
+  return std::unexpected(
+      Error{"OpenSSL offers no AES-256-GCM or no HKDF: check its configuration"});
+}
+
 }  // namespace
 
 void detail::FreeCipher::operator()(evp_cipher_ctx_st* context) const {
@@ -106,8 +111,7 @@ bool ReplayWindow::take(std::uint64_t number) {
 
 Result<Sealer> Sealer::create(const ClusterKey& key, Member self) {
   detail::Cipher cipher = cipher_of(key, self, true);
-  if (cipher == nullptr)
-    return std::unexpected(Error{"OpenSSL has no AES-256-GCM or no HKDF: check its configuration"});
+  if (cipher == nullptr) return no_cipher();
   return Sealer(std::move(cipher), self);
 }
 
@@ -132,6 +136,14 @@ void Sealer::seal(Member receiver, std::span<const std::byte> content, std::vect
   if (!is_sealed) to.resize(at);
 }
 
+Result<void> Opener::admit(Member sender) {
+  if (senders_.contains(sender)) return {};
+  detail::Cipher cipher = cipher_of(key_, sender, false);
+  if (cipher == nullptr) return no_cipher();
+  senders_[sender].cipher = std::move(cipher);
+  return {};
+}
+
 std::optional<Opener::Opened> Opener::open(std::span<const std::byte> datagram) {
   if (datagram.size() < kSealBytes) {
     ++counters_.foreign;
@@ -143,23 +155,23 @@ std::optional<Opener::Opened> Opener::open(std::span<const std::byte> datagram) 
     ++counters_.version;
     return std::nullopt;
   }
-  const Member sender{head.sender};
-  const auto known = senders_.find(sender);
-  // A sender is remembered only once a datagram of its opens, as anybody may make numbers up.
-  detail::Cipher fresh;
-  if (known == senders_.end()) fresh = cipher_of(key_, sender, false);
-  EVP_CIPHER_CTX* const cipher = known == senders_.end() ? fresh.get() : known->second.cipher.get();
+  const auto sender = senders_.find(Member{head.sender});
+  if (sender == senders_.end()) {
+    ++counters_.foreign;
+    return std::nullopt;
+  }
+  auto& [cipher, window] = sender->second;
   const std::size_t bytes = datagram.size() - kSealBytes;
   content_.resize(bytes);
   std::array<std::byte, kTag> tag;
   std::memcpy(tag.data(), datagram.data() + kHead + bytes, kTag);
   int length = 0;
   const bool is_authentic =
-      cipher != nullptr && begin(cipher, bytes_of(head), head.number) &&
-      EVP_CipherUpdate(cipher, raw(content_.data()), &length, raw(datagram.data() + kHead),
+      begin(cipher.get(), bytes_of(head), head.number) &&
+      EVP_CipherUpdate(cipher.get(), raw(content_.data()), &length, raw(datagram.data() + kHead),
                        static_cast<int>(bytes)) == 1 &&
-      EVP_CIPHER_CTX_ctrl(cipher, EVP_CTRL_AEAD_SET_TAG, kTag, tag.data()) == 1 &&
-      EVP_CipherFinal_ex(cipher, raw(content_.data() + bytes), &length) == 1;
+      EVP_CIPHER_CTX_ctrl(cipher.get(), EVP_CTRL_AEAD_SET_TAG, kTag, tag.data()) == 1 &&
+      EVP_CipherFinal_ex(cipher.get(), raw(content_.data() + bytes), &length) == 1;
   if (!is_authentic) {
     ++counters_.foreign;
     return std::nullopt;
@@ -168,13 +180,11 @@ std::optional<Opener::Opened> Opener::open(std::span<const std::byte> datagram) 
     ++counters_.misled;
     return std::nullopt;
   }
-  Sender& from = known == senders_.end() ? senders_[sender] : known->second;
-  if (fresh != nullptr) from.cipher = std::move(fresh);
-  if (!from.window.take(head.number)) {
+  if (!window.take(head.number)) {
     ++counters_.replayed;
     return std::nullopt;
   }
-  return Opened{sender, content_};
+  return Opened{sender->first, content_};
 }
 
 }  // namespace millrace

@@ -82,7 +82,8 @@ class Sealer {
 class Opener {
  public:
   struct Counters {
-    std::uint64_t foreign = 0;   ///< not sealed with the cluster's key, or changed on the way
+    std::uint64_t foreign =
+        0;  ///< sent by no admitted member, not sealed with the cluster's key, or changed
     std::uint64_t misled = 0;    ///< sealed for another member
     std::uint64_t replayed = 0;  ///< came before, or is much too late
     std::uint64_t version = 0;   ///< sealed by a version that this program does not know
@@ -94,11 +95,13 @@ class Opener {
 
   Opener(const ClusterKey& key, Member self) : key_(key), self_(self) {}
 
-  /// Opens a datagram. None: it is not for this member from a member of the cluster, or it came
+  /// From now on opens what that member seals. Errors (failed): the library does not work.
+  Result<void> admit(Member sender);
+  /// Opens nothing more of that member.
+  void forget(Member sender) { senders_.erase(sender); }
+  /// Opens a datagram. None: it is not for this member from one that is admitted, or it came
   /// before; a counter says which.
   std::optional<Opened> open(std::span<const std::byte> datagram);
-  /// Forgets a member that is gone.
-  void forget(Member sender) { senders_.erase(sender); }
   const Counters& counters() const { return counters_; }
 
  private:

@@ -14,10 +14,6 @@
 namespace millrace {
 namespace {
 
-constexpr Member kOne{0x1111};
-constexpr Member kTwo{0x2222};
-constexpr Member kThree{0x3333};
-
 ClusterKey key_with(std::uint8_t first) {
   ClusterKey key{};
   key[0] = std::byte{first};
@@ -26,6 +22,11 @@ ClusterKey key_with(std::uint8_t first) {
 
 class Seal : public testing::Test {
  protected:
+  static constexpr Member kOne{0x1111};
+  static constexpr Member kTwo{0x2222};
+  static constexpr Member kThree{0x3333};
+
+  Seal() { EXPECT_TRUE(two_.admit(kOne)); }
   std::vector<std::byte> sealed(Member to, std::string_view text) {
     std::vector<std::byte> datagram;
     one_.seal(to, std::as_bytes(std::span(text)), datagram);
@@ -79,6 +80,14 @@ TEST_F(Seal, OpensNothingOfAnotherCluster) {
   stranger.seal(kTwo, std::as_bytes(std::span("message")), datagram);
   EXPECT_EQ(opened(datagram), "nothing");
   EXPECT_EQ(two_.counters().foreign, 1U);
+}
+
+TEST_F(Seal, OpensNothingOfAMemberThatIsNotAdmitted) {
+  const auto datagram = sealed(kTwo, "the message");
+  two_.forget(kOne);
+  EXPECT_EQ(opened(datagram), "nothing");
+  EXPECT_TRUE(two_.admit(kOne));
+  EXPECT_EQ(opened(datagram), "the message");
 }
 
 TEST_F(Seal, OpensNothingForAnotherMember) {
