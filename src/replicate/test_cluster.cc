@@ -115,13 +115,14 @@ std::optional<std::uint32_t> Copy::free_port(std::uint32_t customer) {
 void Copy::return_unused(ShardRecord& record) {
   std::vector<std::uint32_t> unused;
   constexpr std::uint32_t kNobody = UINT32_MAX;
+  constexpr std::size_t kMostUnused = 6;
   for (const std::uint32_t grant : grants) {
     bool is_unused = !uses(grant);
     for (unsigned p = 0; p < kPortsOfGrant && is_unused; ++p)
       is_unused = is_free(grant * kPortsOfGrant + p, kNobody);
     if (is_unused) unused.push_back(grant);
   }
-  for (; unused.size() > 2 * kWanted; unused.pop_back()) {
+  for (; unused.size() > kMostUnused; unused.pop_back()) {
     core.withdraw(unused.back());
     grants.erase(unused.back());
     record.grants[unused.back()] = {};
@@ -200,7 +201,7 @@ std::string World::run(int ticks) {
   heal();
   for (const int until = now + 20'000; now < until && wrong.empty(); ++now) step(false);
   for (unsigned shard = 0; shard < kShards && wrong.empty(); ++shard) {
-    const ShardRecord& record = store[shard];
+    const ShardRecord& record = store_[shard];
     const Copy* const master = copy_of(record.master, shard);
     const Copy* const slave = copy_of(record.slave, shard);
     if (master == nullptr || slave == nullptr || !master->core.is_in_sync() ||
@@ -218,40 +219,40 @@ void World::send(Member to, const MessageHead& head, std::span<const std::byte> 
     sent.bytes.assign(head_bytes.begin(), head_bytes.end());
     sent.bytes.insert(sent.bytes.end(), payload.begin(), payload.end());
     const unsigned takes = 1 + below(8) * (chance(3) ? 20 : 1);
-    on_the_way.emplace(now + static_cast<int>(takes), std::move(sent));
+    on_the_way_.emplace(now + static_cast<int>(takes), std::move(sent));
   }
 }
 
 void World::start(unsigned n) {
-  servers[n] = Server{};
-  servers[n].member = Member{++members};
-  servers[n].copies.resize(kShards);
-  is_server_of[servers[n].member] = n;
+  servers_[n] = Server{};
+  servers_[n].member = Member{++members_};
+  servers_[n].copies.resize(kShards);
+  is_server_of_[servers_[n].member] = n;
   // The predecessor is gone for sure: what it had, the masters get: they have its connections.
   for (unsigned shard = 0; shard < kShards; ++shard) {
-    std::erase_if(store[shard].unsettled,
-                  [&](Member one) { return one != servers[n].member && is_server_of[one] == n; });
-    for (GrantRecord& grant : store[shard].grants) {
-      if (grant.holder != Member::none && grant.holder != servers[n].member &&
-          is_server_of[grant.holder] == n)
+    std::erase_if(store_[shard].unsettled,
+                  [&](Member one) { return one != servers_[n].member && is_server_of_[one] == n; });
+    for (GrantRecord& grant : store_[shard].grants) {
+      if (grant.holder != Member::none && grant.holder != servers_[n].member &&
+          is_server_of_[grant.holder] == n)
         give_back(shard, grant);
     }
   }
 }
 
 void World::give_back(unsigned shard, GrantRecord& grant) {
-  const Member master = store[shard].master;
+  const Member master = store_[shard].master;
   const bool goes_to_master = master != Member::none && master != grant.holder &&
-                              servers[is_server_of[master]].member == master;
+                              servers_[is_server_of_[master]].member == master;
   grant.holder = goes_to_master ? master : Member::none;
   grant.waits = !goes_to_master;
 }
 
 void World::heal() {
-  cuts.clear();
+  cuts_.clear();
   for (unsigned n = 0; n < kServers; ++n) {
-    servers[n].stopped_until = 0;
-    if (!servers[n].is_up) start(n);
+    servers_[n].stopped_until = 0;
+    if (!servers_[n].is_up) start(n);
   }
 }
 
@@ -266,10 +267,10 @@ void World::step(bool with_faults) {
   packets();
   for (unsigned n = 0; n < kServers; ++n) {
     if (!runs(n)) continue;
-    for (const auto& copy : servers[n].copies) {
+    for (const auto& copy : servers_[n].copies) {
       if (copy == nullptr) continue;
       copy->age();
-      sender = servers[n].member;
+      sender = servers_[n].member;
       copy->core.send(*this, tick());
       copy->note_acknowledged();
     }
@@ -282,36 +283,36 @@ void World::fault() {
   const int until = now + static_cast<int>(below(chance(30) ? 3000 : 400));
   switch (below(4)) {
     case 0:
-      servers[n].is_up = false;
-      servers[n].copies.clear();
-      servers[n].copies.resize(kShards);
-      servers[n].stopped_until = until;
+      servers_[n].is_up = false;
+      servers_[n].copies.clear();
+      servers_[n].copies.resize(kShards);
+      servers_[n].stopped_until = until;
       return;
     case 1:
-      servers[n].stopped_until = until;
+      servers_[n].stopped_until = until;
       return;
     default: {
       const unsigned other = below(kServers + kSwitches + 1);
-      if (other != n) cuts[std::minmax(n, other)] = until;
+      if (other != n) cuts_[std::minmax(n, other)] = until;
     }
   }
 }
 
 void World::deliver() {
-  for (auto at = on_the_way.begin(); at != on_the_way.end() && at->first <= now;) {
-    const unsigned n = is_server_of[at->second.to];
-    if (servers[n].is_up && servers[n].stopped_until > now) {  // waits in the socket
+  for (auto at = on_the_way_.begin(); at != on_the_way_.end() && at->first <= now;) {
+    const unsigned n = is_server_of_[at->second.to];
+    if (servers_[n].is_up && servers_[n].stopped_until > now) {  // waits in the socket
       ++at;
       continue;
     }
     const Sent sent = std::move(at->second);
-    at = on_the_way.erase(at);
-    const unsigned from = is_server_of[sent.from];
-    if (servers[n].member != sent.to || !servers[n].is_up || is_cut(n, from)) continue;
+    at = on_the_way_.erase(at);
+    const unsigned from = is_server_of_[sent.from];
+    if (servers_[n].member != sent.to || !servers_[n].is_up || is_cut(n, from)) continue;
     receive(n, sent);
   }
   for (unsigned n = 0; n < kServers; ++n) {
-    if (!servers[n].is_up && servers[n].stopped_until <= now) start(n);
+    if (!servers_[n].is_up && servers_[n].stopped_until <= now) start(n);
   }
 }
 
@@ -320,7 +321,7 @@ void World::receive(unsigned n, const Sent& sent) {
   const auto taken = take_message(left);
   if (!taken || !left.empty()) return fail("a message cannot be read");
   Message message = *taken;
-  const auto& copy = servers[n].copies[message.head.shard];
+  const auto& copy = servers_[n].copies[message.head.shard];
   if (copy == nullptr) return;
   Member from = sent.from;
   delivering = message.head.epoch;
@@ -334,10 +335,10 @@ void World::receive(unsigned n, const Sent& sent) {
 
 void World::follow_store(unsigned n) {
   if (!reaches_store(n) || chance(20)) return;
-  Server& server = servers[n];
-  lease[server.member] = now;
+  Server& server = servers_[n];
+  lease_[server.member] = now;
   for (unsigned shard = 0; shard < kShards; ++shard) {
-    ShardRecord& record = store[shard];
+    ShardRecord& record = store_[shard];
     const bool is_master = record.master == server.member;
     const bool is_slave = record.slave == server.member;
     auto& copy = server.copies[shard];
@@ -372,19 +373,19 @@ void World::follow_store(unsigned n) {
 
 void World::manage(bool moves) {
   const auto is_lost = [this](Member member) {
-    return member == Member::none || lease[member] + kLease < now;
+    return member == Member::none || lease_[member] + kLease < now;
   };
   for (unsigned shard = 0; shard < kShards; ++shard) {
-    ShardRecord& record = store[shard];
+    ShardRecord& record = store_[shard];
     const auto other_than = [&](Member taken) {
-      const Member found = servers[below(kServers)].member;
+      const Member found = servers_[below(kServers)].member;
       return found == taken || is_lost(found) ? Member::none : found;
     };
     const bool had_both = record.is_in_sync;
     if (is_lost(record.master)) {
       if (!is_lost(record.slave) && had_both) {
         assign(record, record.slave, Member::none);
-      } else if (record.master == Member::none || lease[record.master] + 3000 < now) {
+      } else if (record.master == Member::none || lease_[record.master] + 3000 < now) {
         const Member found = other_than(Member::none);
         if (found != Member::none) assign(record, found, Member::none);
       }
@@ -417,7 +418,7 @@ void World::assign(ShardRecord& record, Member master, Member slave) {
   promotions += record.master != master ? 1 : 0;
   record.epoch += 1;
   for (const Member had : {record.master, record.slave}) {
-    if (had != Member::none && servers[is_server_of[had]].member == had)
+    if (had != Member::none && servers_[is_server_of_[had]].member == had)
       record.unsettled.insert(had);
   }
   record.master = master;
@@ -430,9 +431,9 @@ void World::route() {
     for (unsigned shard = 0; shard < kShards; ++shard) {
       if (below(30) != 0) continue;
       int best = 0;
-      way[at][shard] = kServers;
+      way_[at][shard] = kServers;
       for (unsigned n = 0; n < kServers; ++n) {
-        const Copy* const copy = runs(n) ? servers[n].copies[shard].get() : nullptr;
+        const Copy* const copy = runs(n) ? servers_[n].copies[shard].get() : nullptr;
         if (copy == nullptr || is_cut(n, kSwitch) || is_cut(n, kSwitch + 1)) continue;
         const int preference = copy->core.role() == CopyRole::master ? 2
                                : copy->core.role() == CopyRole::slave && copy->core.is_in_sync()
@@ -440,7 +441,7 @@ void World::route() {
                                    : 0;
         if (preference > best || (preference == best && best > 0 && chance(50))) {
           best = preference;
-          way[at][shard] = n;
+          way_[at][shard] = n;
         }
       }
     }
@@ -450,8 +451,8 @@ void World::route() {
 void World::packets() {
   const unsigned shard = below(kShards);
   const std::uint32_t customer = below(kCustomers);
-  auto& keys = alive[shard][customer];
-  if (keys.size() < 3 || (keys.size() < 6 && chance(2))) keys.push_back(++last_key);
+  auto& keys = alive_[shard][customer];
+  if (keys.size() < 3 || (keys.size() < 6 && chance(2))) keys.push_back(++last_key_);
   const std::size_t which = below(static_cast<unsigned>(keys.size()));
   Copy* const copy = copy_on_way(0, shard);
   if (copy != nullptr) {
@@ -472,7 +473,7 @@ void World::packets() {
 
 void World::use(unsigned shard, std::uint32_t port, std::uint32_t customer) {
   ++served;
-  Use& last = uses[shard][port];
+  Use& last = uses_[shard][port];
   if (last.customer != customer && now - last.at < kLeast)
     fail("port " + std::to_string(port) + " of shard " + std::to_string(shard) +
          " has two customers");

@@ -184,13 +184,13 @@ class World final : public ShardCopy::Outbox {
 
   Copy* copy_of(Member member, unsigned shard) {
     if (member == Member::none) return nullptr;
-    Server& server = servers[is_server_of[member]];
+    Server& server = servers_[is_server_of_[member]];
     return server.member == member && server.is_up ? server.copies[shard].get() : nullptr;
   }
-  bool runs(unsigned n) const { return servers[n].is_up && servers[n].stopped_until <= now; }
+  bool runs(unsigned n) const { return servers_[n].is_up && servers_[n].stopped_until <= now; }
   bool is_cut(unsigned part, unsigned other) const {
-    const auto cut = cuts.find(std::minmax(part, other));
-    return cut != cuts.end() && cut->second > now;
+    const auto cut = cuts_.find(std::minmax(part, other));
+    return cut != cuts_.end() && cut->second > now;
   }
   bool reaches_store(unsigned n) const { return runs(n) && !is_cut(n, kStore); }
 
@@ -215,9 +215,9 @@ class World final : public ShardCopy::Outbox {
   void route();
 
   Copy* copy_on_way(unsigned at, unsigned shard) {
-    const unsigned n = way[at][shard];
+    const unsigned n = way_[at][shard];
     if (n >= kServers || !runs(n) || is_cut(n, kSwitch + at)) return nullptr;
-    Copy* const copy = servers[n].copies[shard].get();
+    Copy* const copy = servers_[n].copies[shard].get();
     return copy != nullptr && copy->core.role() != CopyRole::none ? copy : nullptr;
   }
 
@@ -228,17 +228,17 @@ class World final : public ShardCopy::Outbox {
   static constexpr unsigned kSwitch = kServers;
   static constexpr unsigned kStore = kServers + kSwitches;
 
-  std::uint64_t members = 0;
-  std::array<Server, kServers> servers;
-  std::map<Member, unsigned> is_server_of;
-  std::array<ShardRecord, kShards> store;
-  std::map<Member, int> lease;
-  std::map<std::pair<unsigned, unsigned>, int> cuts;
-  std::multimap<int, Sent> on_the_way;
-  std::array<std::array<unsigned, kShards>, kSwitches> way{};
-  std::array<std::array<std::vector<std::uint32_t>, kCustomers>, kShards> alive;  // keys
-  std::uint32_t last_key = 0;
-  std::array<std::map<std::uint32_t, Use>, kShards> uses;  // by port
+  std::uint64_t members_ = 0;
+  std::array<Server, kServers> servers_;
+  std::map<Member, unsigned> is_server_of_;
+  std::array<ShardRecord, kShards> store_;
+  std::map<Member, int> lease_;
+  std::map<std::pair<unsigned, unsigned>, int> cuts_;
+  std::multimap<int, Sent> on_the_way_;
+  std::array<std::array<unsigned, kShards>, kSwitches> way_{};
+  std::array<std::array<std::vector<std::uint32_t>, kCustomers>, kShards> alive_;  // keys
+  std::uint32_t last_key_ = 0;
+  std::array<std::map<std::uint32_t, Use>, kShards> uses_;  // by port
 };
 
 }  // namespace millrace::test
