@@ -39,6 +39,7 @@ Customers::Customers(std::vector<CustomerGroup> groups) : groups_(std::move(grou
   for (std::size_t n = 0; n < groups_.size(); ++n) {
     const CustomerGroup& group = groups_[n];
     first_.push_back(next);
+    by_name_.emplace(group.name.empty() ? default_name(group) : group.name, n);
     if (group.vlans.is_empty()) {
       by_key[{group.link, group.key}].push_back(static_cast<std::uint32_t>(n));
     } else {
@@ -92,11 +93,8 @@ std::string Customers::name_of(Zone number) const {
 }
 
 std::optional<std::pair<Zone, Zone>> Customers::named(const std::string& name) const {
-  for (std::size_t n = 0; n < groups_.size(); ++n) {
-    const CustomerGroup& group = groups_[n];
-    if ((group.name.empty() ? default_name(group) : group.name) == name)
-      return std::pair{first_[n], behind(n)};
-  }
+  if (const auto of_name = by_name_.find(name); of_name != by_name_.end())
+    return std::pair{first_[of_name->second], behind(of_name->second)};
   const auto address = parse_address<AddressV4>(name);
   for (std::size_t n = 0; n < groups_.size(); ++n) {
     const CustomerGroup& group = groups_[n];

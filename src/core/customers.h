@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -98,7 +99,8 @@ class Customers {
   std::size_t group_of(Zone number) const;
 
   std::vector<CustomerGroup> groups_;
-  std::vector<Zone> first_;  // by group
+  std::vector<Zone> first_;                               // by group
+  std::unordered_map<std::string, std::size_t> by_name_;  // groups
   struct OfKey {
     unsigned link;
     std::optional<std::uint32_t> key;

@@ -56,4 +56,25 @@ bool take_inside(Problems& problems, const Text& text, NatForward& forward) {
   return true;
 }
 
+void ForwardEnds::add(const NatForward& forward, std::size_t place) {
+  at_.emplace(end_of(forward), place);
+  if (forward.is_whole()) whole_.emplace(std::pair{forward.customer, forward.inside}, place);
+}
+
+std::optional<std::size_t> ForwardEnds::overlapping(const NatForward& forward) const {
+  // A whole address has no port, and comes before the ports of the address.
+  const PublicEnd whole{forward.address, 0, 0};
+  const auto first = at_.lower_bound(whole);
+  if (first == at_.end() || std::get<0>(first->first) != forward.address) return std::nullopt;
+  if (forward.is_whole() || first->first == whole) return first->second;
+  const auto same = at_.find(end_of(forward));
+  return same == at_.end() ? std::nullopt : std::optional(same->second);
+}
+
+std::optional<std::size_t> ForwardEnds::whole_to(const NatForward& forward) const {
+  const auto same = whole_.find({forward.customer, forward.inside});
+  if (!forward.is_whole() || same == whole_.end()) return std::nullopt;
+  return same->second;
+}
+
 }  // namespace millrace::config

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -335,26 +336,24 @@ class Maker {
 
   /// Notes a problem if another rule has the same source for some of the same customers.
   bool check_once(const PrefixV4& prefix, std::uint32_t line, const NatRule& rule) {
-    const auto overlaps = [&rule](const NatRule& other) {
-      if (rule.customers.empty() || other.customers.empty())
-        return rule.customers.empty() == other.customers.empty();
-      if (rule.is_for_any != other.is_for_any) return false;
-      return std::ranges::any_of(rule.customers, [&other](const auto& one) {
-        return std::ranges::any_of(other.customers, [&one](const auto& its) {
-          return one.first < its.second && its.first < one.second;
-        });
-      });
-    };
-    const auto place = static_cast<std::size_t>(&rule - settings_->rules.data());
-    const auto [begin, end] = sources_.equal_range(prefix);
-    for (const auto& [same, where] : std::ranges::subrange(begin, end)) {
-      if (!overlaps(settings_->rules[where.first])) continue;
+    auto& taken = sources_[{prefix, rule.is_for_any}];
+    std::vector<std::pair<Zone, Zone>> ranges = rule.customers;
+    if (ranges.empty()) ranges.emplace_back(0, 1);
+    for (const auto& [first, behind] : ranges) {
+      const auto next = taken.lower_bound(behind);
+      if (next == taken.begin() || std::prev(next)->second.behind <= first) continue;
       problems_.add(line, "nat.rule.source",
                     to_string(prefix) + " is there already, in line " +
-                        std::to_string(where.second) + ": give each prefix once");
+                        std::to_string(std::prev(next)->second.line) + ": give each prefix once");
       return false;
     }
-    sources_.emplace(prefix, std::pair{place, line});
+    if (rule.source_groups == 0) alone_.insert(prefix);
+    std::ranges::sort(ranges);
+    Zone reached = 0;  // a rule's own ranges may overlap
+    for (const auto& [first, behind] : ranges) {
+      if (behind > reached) taken[std::max(first, reached)] = {behind, line};
+      reached = std::max(reached, behind);
+    }
     return true;
   }
 
@@ -379,21 +378,17 @@ class Maker {
     }
     if (rule != nullptr)
       forward->customer = NatSettings::customer_by(*rule, *zone, forward->inside);
-    for (std::size_t n = 0; n < forwards_.size(); ++n) {
-      const NatForward& other = forwards_[n];
-      const auto is_there = [&](const Text& at, std::string_view key, const std::string& what) {
-        problems_.add(at.line, key, what + ", in line " + std::to_string(forward_lines_[n]));
-      };
-      if (other.address == forward->address &&
-          (other.is_whole() || forward->is_whole() ||
-           (other.port == forward->port && other.protocol == forward->protocol)))
-        is_there(raw.outside, "nat.forward.public",
-                 forward->public_text() + " overlaps " + other.public_text());
-      if (other.is_whole() && forward->is_whole() && other.inside == forward->inside &&
-          other.customer == forward->customer)
-        is_there(raw.inside, "nat.forward.inside",
-                 to_string(forward->inside) + " has a public address of its own already");
-    }
+    const auto is_there = [&](const Text& at, std::string_view key, std::size_t other,
+                              const std::string& what) {
+      problems_.add(at.line, key, what + ", in line " + std::to_string(forward_lines_[other]));
+    };
+    if (const auto other = read_.overlapping(*forward))
+      is_there(raw.outside, "nat.forward.public", *other,
+               forward->public_text() + " overlaps " + forwards_[*other].public_text());
+    if (const auto other = read_.whole_to(*forward))
+      is_there(raw.inside, "nat.forward.inside", *other,
+               to_string(forward->inside) + " has a public address of its own already");
+    read_.add(*forward, forwards_.size());
     forwards_.push_back(*forward);
     forward_lines_.push_back(raw.outside.line);
     inside_lines_.push_back(raw.inside.line);
@@ -427,14 +422,14 @@ class Maker {
     const auto problem = [&](const std::string& what) {
       problems_.add(text.line, "nat.forward.public", to_string(forward.address) + what);
     };
-    const auto is_in = [&](const auto& source) {
-      return settings_->rules[source.second.first].source_groups == 0 &&
-             source.first.contains(forward.address);
-    };
-    if (std::ranges::any_of(sources_, is_in))
+    const NatPool* const pool = settings_->pool_with(forward.address);
+    bool is_customers = false;
+    for (unsigned bits = 0; bits <= 8 * AddressV4::kBytes; ++bits)
+      is_customers |= alone_.contains(PrefixV4{prefix_of(forward.address, bits), bits});
+    if (is_customers && pool == nullptr)
       problem(" is a customer's, by the source of a rule: give a public address");
     if (!forward.is_whole()) return;
-    if (const NatPool* const pool = settings_->pool_with(forward.address))
+    if (pool != nullptr)
       problem(" is in the pool " + in_quotes(pool->name) +
               ", whose addresses customers share: take it out of the pool, or give a port");
     const auto is_own = [&](const auto& own) { return own.address == forward.address; };
@@ -466,9 +461,15 @@ class Maker {
   const RawNat& raw_;
   std::shared_ptr<NatSettings> settings_ = std::make_shared<NatSettings>();
   std::vector<std::pair<PrefixV4, std::uint32_t>> of_pools_;  // all pools' prefixes, with lines
-  // The rules' sources, with the place of the rule and the line.
-  std::multimap<PrefixV4, std::pair<std::size_t, std::uint32_t>> sources_;
+  struct Taken {
+    Zone behind = 0;
+    std::uint32_t line = 0;
+  };
+  // Customers, by the first of a range, with a source in a rule that is, or is not, for any.
+  std::map<std::pair<PrefixV4, bool>, std::map<Zone, Taken>> sources_;
+  std::set<PrefixV4> alone_;  // sources of rules without groups
   std::vector<NatForward> forwards_;
+  ForwardEnds read_;  // of `forwards_`
   std::vector<std::uint32_t> forward_lines_;
   std::vector<std::uint32_t> inside_lines_;
 };

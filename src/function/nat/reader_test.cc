@@ -96,6 +96,17 @@ TEST_F(NatReaderTest, APoolMayBeWithinASource) {
                   " is within the pools' 10.0.0.0/20: customers need addresses of their own");
 }
 
+TEST_F(NatReaderTest, AForwardMayBeInAPoolWithinASource) {
+  const auto with = [this](const std::string& to) {
+    return problems(pool("10.0.0.0/20") + rule("10.0.0.0/8", "") + "[[nat.forward]]\npublic = \"" +
+                    to + "\"\ninside = \"10.1.0.1:80\"\n");
+  };
+  EXPECT_EQ(with("10.0.0.7:80/tcp"), "");
+  EXPECT_EQ(with("10.0.16.7:80/tcp"),
+            "f:9: nat.forward.public: 10.0.16.7 is a customer's, by the source of a rule: give a "
+            "public address");
+}
+
 TEST_F(NatReaderTest, EachOfManyRulesHasItsOwnPool) {
   std::string text = "[[nat.pool]]\nname = \"q\"\naddresses = \"192.0.2.2\"\n" + pool("192.0.2.1");
   constexpr std::uint32_t kRules = 65'600;

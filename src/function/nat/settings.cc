@@ -85,34 +85,38 @@ void NatSettings::index() {
   for (NatPool& pool : pools) pool.places = {};
   views_.clear();
   give_places();
-  std::set<Zone> from{0, 1};  // numbers of customers at which other rules begin to hold
-  for (NatRule& rule : rules) {
+  // Rules that begin (1) or cease (-1) to hold, by the customer's number from which on.
+  std::map<Zone, std::vector<std::pair<std::size_t, int>>> changes{{0, {}}, {1, {}}};
+  for (std::size_t n = 0; n < rules.size(); ++n) {
+    NatRule& rule = rules[n];
     rule.destination_table = PrefixTable<AddressV4>(rule.destinations);
     rule.exempt_table = PrefixTable<AddressV4>(rule.exempt);
-    for (const auto& [first, behind] : rule.customers) from.insert({first, behind});
+    auto ranges = rule.customers;
+    if (ranges.empty()) ranges.emplace_back(0, 1);
+    for (const auto& [first, behind] : ranges) {
+      changes[first].emplace_back(n, 1);
+      changes[behind].emplace_back(n, -1);
+    }
   }
+  std::map<std::size_t, int> holding;
   std::vector<Intervals<Zone>::Bound> bounds;
-  for (const Zone customer : from) {
+  for (const auto& [customer, its] : changes) {
+    for (const auto& [rule, more] : its) holding[rule] += more;
+    std::erase_if(holding, [](const auto& one) { return one.second == 0; });
     bounds.push_back({customer, static_cast<std::uint32_t>(views_.size())});
-    views_.push_back(view_for(customer));
+    views_.push_back(view_of(holding));
   }
   view_of_ = Intervals<Zone>(bounds);
 }
 
-/// Returns the view of one customer. Where two rules have the same source, the one that names him
-/// goes before the one that is for any.
-auto NatSettings::view_for(Zone customer) const -> View {
+/// Returns the view of a customer with these rules, by place. Where two rules have the same source,
+/// the one that names him goes before the one that is for any.
+auto NatSettings::view_of(const std::map<std::size_t, int>& holding) const -> View {
   std::map<Prefix<AddressV4>, std::uint32_t> rule_of;
   for (const bool is_for_any : {true, false}) {
-    for (std::size_t n = 0; n < rules.size(); ++n) {
-      const NatRule& rule = rules[n];
-      const auto has = [customer](const auto& range) {
-        return range.first <= customer && customer < range.second;
-      };
-      const bool holds =
-          customer == 0 ? rule.customers.empty() : std::ranges::any_of(rule.customers, has);
-      if (!holds || rule.is_for_any != is_for_any) continue;
-      for (const auto& prefix : rule.sources) rule_of[prefix] = static_cast<std::uint32_t>(n);
+    for (const auto& [n, times] : holding) {
+      if (rules[n].is_for_any != is_for_any) continue;
+      for (const auto& prefix : rules[n].sources) rule_of[prefix] = static_cast<std::uint32_t>(n);
     }
   }
   for (const NatPool& pool : pools) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -216,7 +217,7 @@ struct NatSettings final : FunctionSettings {
     PrefixTable<AddressV4> sources;
     std::vector<std::uint32_t> rule_at;  // by place in `sources`; or `kNoRule`
   };
-  View view_for(Zone customer) const;
+  View view_of(const std::map<std::size_t, int>& holding) const;
   void give_places();
   unsigned bits_of(const AddressV4& address) const;
 
