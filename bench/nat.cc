@@ -319,7 +319,8 @@ Result<void> Trial::bounds(Samples& samples) {
   mpps(*touch, both_ways_);
   samples.touch.push_back(mpps(*touch, both_ways_));
   samples.parse.push_back(mpps(parse, both_ways_));
-  if (touch->live() == keys && port_.wrong() == 0) return {};
+  // A table that is filled to its capacity may refuse a key of many millions.
+  if (touch->live() >= keys - keys / 1'000'000 && port_.wrong() == 0) return {};
   return std::unexpected(
       wrong("parse and touch", fmt::format("{} of {} keys have a record", touch->live(), keys)));
 }
