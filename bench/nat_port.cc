@@ -179,6 +179,18 @@ NatPlan plan_first_packets(std::span<const NatSession> sessions, unsigned packet
   return plan;
 }
 
+NatPlan plan_replies(std::span<const NatSession> sessions, unsigned packet_bytes) {
+  const Checksums checksums(packet_bytes);
+  NatPlan plan(sessions.size());
+  for (std::uint32_t n = 0; n < sessions.size(); ++n) {
+    const NatSession& of = sessions[n];
+    plan[n] = {
+        .arrives = ends(of.remote, of.outside), .leaves = ends(of.remote, of.inside), .number = n};
+    checksums.set(plan[n]);
+  }
+  return plan;
+}
+
 NatPlan plan_both_ways(std::span<const NatSession> sessions, unsigned packet_bytes,
                        std::uint64_t seed) {
   const Checksums checksums(packet_bytes);
@@ -262,6 +274,10 @@ bool NatPort::receive(Burst& burst) {
   const double ns = clock_->ns_since(origin_);
   burst.now = Tick{static_cast<std::uint32_t>(ns / 1e6) + skipped_ms_};
   if (act_.ends_with != nullptr) return act_.ends_with->live().v4 > 0 && ++begun_ < kMostRests;
+  if (act_.pauses_ms > 0) {
+    if (begun_ == 0) begun_ = clock_->begin();
+    return clock_->ns_since(begun_) < 1e6 * act_.pauses_ms;
+  }
   if (!queue_) {
     if (left_ == 0) return false;
     fill(burst, static_cast<unsigned>(std::min<std::uint64_t>(burst_, left_)));

@@ -25,6 +25,7 @@
 #include "line/line.h"
 #include "millrace/key.h"
 #include "port/port.h"
+#include "shard/owners.h"
 
 namespace millrace::bench {
 
@@ -85,6 +86,8 @@ using NatPlan = std::vector<PlannedPacket>;
 
 /// Returns the first packet of each session, in order. How they leave is not known.
 NatPlan plan_first_packets(std::span<const NatSession> sessions, unsigned packet_bytes);
+/// Returns the reply to the first packet of each session, in order.
+NatPlan plan_replies(std::span<const NatSession> sessions, unsigned packet_bytes);
 /// Returns a packet of each direction of each session, in random order.
 NatPlan plan_both_ways(std::span<const NatSession> sessions, unsigned packet_bytes,
                        std::uint64_t seed);
@@ -96,6 +99,10 @@ class NatPort final : public Port {
   NatPort(const CycleClock& clock, unsigned packet_bytes, unsigned burst);
   /// From now on customers' packets arrive and leave in GRE tunnels, as `tunnel_port` has them.
   void use_tunnels(const std::shared_ptr<const Customers>& customers);
+
+  /// From now on numbers the shards of packets without a connection. `owners` must outlive the
+  /// port.
+  void number_shards_by(const Owners& owners) { owners_ = &owners; }
 
   /// The line's next run. All that it refers to must outlive the run.
   struct Act {
@@ -109,6 +116,7 @@ class NatPort final : public Port {
     bool is_untranslated = false;     ///< packets must leave as they arrive
     bool checks_checksums = false;    ///< checks the checksums of packets that leave
     const Line* ends_with = nullptr;  ///< no packets: lets time pass until this line has no session
+    std::uint32_t pauses_ms = 0;      ///< no packets: lets so much time pass
   };
   void play(const Act& act);
   /// Advances the time that bursts show.
@@ -117,6 +125,9 @@ class NatPort final : public Port {
   LinkType link_type() const override { return LinkType::ethernet; }
   bool receives_parsed() const override { return has_tunnels(); }
   bool receive(Burst& burst) override;
+  void number_shards(Burst& burst, const Steering& steering) override {
+    if (owners_ != nullptr) owners_->number_shards(burst, steering);
+  }
   void send(const Burst& burst, std::uint64_t forward) override;
 
   /// @name Results of the last act
@@ -147,6 +158,7 @@ class NatPort final : public Port {
   std::array<std::byte, 64> head_{};  // the first bytes of each frame
   std::unique_ptr<std::byte[]> slots_;
   std::optional<Tunnels> tunnels_;
+  const Owners* owners_ = nullptr;
   std::uint64_t origin_;
   std::uint32_t skipped_ms_ = 0;
   Act act_;

@@ -101,14 +101,16 @@ Result<void> in_turn(std::initializer_list<std::function<Result<void>()>> steps)
 
 }  // namespace
 
-LiveRun::LiveRun(Config config, std::string path, Options options)
+LiveRun::LiveRun(Config config, std::string path, Options options, const Secret& spread)
     : config_(std::move(config)),
       path_(std::move(path)),
       options_(std::move(options)),
       line_(line_config(config_)),
-      owners_(make_owners(config_, Secret::random())) {
+      owners_(make_owners(config_, spread)) {
   line_.secret = Secret::random();
-  if (config_.spread.level && config_.workers > 1) line_.shards_that_move = config_.spread.entries;
+  const bool move = config_.spread.level && config_.workers > 1;
+  if (move || config_.pair) line_.shards_that_move = config_.spread.entries;
+  line_.copies = config_.pair.has_value();
 }
 
 Result<std::unique_ptr<LiveRun>> LiveRun::create(Config config, std::string path, Options options) {
@@ -118,7 +120,18 @@ Result<std::unique_ptr<LiveRun>> LiveRun::create(Config config, std::string path
   };
   if (auto ok = check_live(config); !ok) return of_file(ok.error());
   if (auto ok = check_spread(config); !ok) return of_file(ok.error());
-  std::unique_ptr<LiveRun> run(new LiveRun(std::move(config), std::move(path), std::move(options)));
+  PairKey key{};
+  Result<Secret> spread = Secret::random();
+  if (config.pair) {
+    const auto read = read_pair_key(config.pair->key_file);
+    if (!read) return of_file(read.error());
+    key = *read;
+    spread = Copies::spread_secret(key);
+    if (!spread) return std::unexpected(spread.error());
+  }
+  std::unique_ptr<LiveRun> run(
+      new LiveRun(std::move(config), std::move(path), std::move(options), *spread));
+  run->pair_key_ = key;
   if (auto ok = check_schemes(run->line_); !ok) return std::unexpected(ok.error());
   return run;
 }
@@ -264,8 +277,18 @@ Result<void> LiveRun::bind_socket() {
 }
 
 Result<void> LiveRun::open_devices() {
-  auto opened = Live::open(
-      config_, {.owners = owners_, .eal_options = options_.eal_options, .stop = &interrupted});
+  if (config_.pair) {
+    Copies::Settings pair{.number = config_.pair->number, .key = pair_key_};
+    if (take_over_ != nullptr) {
+      pair.is_active = take_over_->offer().is_active;
+      pair.has_settled = take_over_->offer().has_settled;
+    }
+    copies_.emplace(pair, config_.workers, owners_);
+  }
+  auto opened = Live::open(config_, {.owners = owners_,
+                                     .eal_options = options_.eal_options,
+                                     .stop = &interrupted,
+                                     .copies = copies_ ? &*copies_ : nullptr});
   if (!opened) return std::unexpected(opened.error());
   live_ = std::move(*opened);
   if (take_over_ != nullptr) take_over_->inherit_neighbours(*live_, *config_.live.customers);
@@ -304,6 +327,9 @@ Result<void> LiveRun::make_workers() {
       Workers::create(config_.workers, line_, config_.function, run, config_.spread.entries);
   if (!workers) return std::unexpected(workers.error());
   workers_.emplace(std::move(*workers));
+  if (copies_)
+    copies_->set_agreement(
+        Copies::agreement(workers_->line(0).carried_parts(), config_.function->agreement()));
   return {};
 }
 
@@ -321,7 +347,7 @@ Result<void> LiveRun::answer() {
   if (!telemetry) return std::unexpected(telemetry.error());
   telemetry_.emplace(std::move(*telemetry));
   reload_signal_.emplace([this] { reload(); }, [this] { look_for_alarms(); });
-  if (line_.shards_that_move > 0) control_->level();
+  if (line_.shards_that_move > 0 && !line_.copies) control_->level();
   if (server_ == nullptr) return {};
   return server_->start(*control_, [this] { return to_json(report()); });
 }

@@ -21,6 +21,7 @@
 #include "report.h"
 #include "settings_file.h"
 #include "take_over.h"
+#include "worker/copies.h"
 #include "worker/workers.h"
 
 namespace millrace::cli {
@@ -54,7 +55,7 @@ class LiveRun {
   const Workers& workers() const { return *workers_; }
 
  private:
-  LiveRun(Config config, std::string path, Options options);
+  LiveRun(Config config, std::string path, Options options, const Secret& spread);
 
   std::string socket() const {
     return options_.control.empty() ? default_socket() : options_.control;
@@ -90,6 +91,8 @@ class LiveRun {
   Options options_;
   LineConfig line_;
   std::shared_ptr<Owners> owners_;
+  PairKey pair_key_{};                    // with `[pair]`
+  std::optional<Copies> copies_;          // must outlive `live_`; none: there is no other server
   InterfaceClaims claims_;                // must outlive the devices of `live_`
   std::optional<SettingsFile> settings_;  // must outlive `live_`; none: there is no control socket
   std::unique_ptr<Live> live_;

@@ -1,4 +1,4 @@
-"""The part of cli_test.py about benches of functions: `millrace bench nat` and `chain`."""
+"""The part of cli_test.py about benches of functions: `millrace bench nat`, `chain` and `pair`."""
 
 import json
 import signal
@@ -48,6 +48,20 @@ class BenchFunctionsCli(Case):
         # Fewer connections than customers; several blocks a customer; all of a packet's sizes of --full.
         few = self.run_ok("bench", "nat", "--quick", "--connections", "5,9000", "--users", "2", "--json", "-").stdout
         self.assertEqual([r["users"] for r in json.loads(few)["results"]], [2] * 16)
+
+    def test_the_bench_of_a_pair(self):
+        result = json.loads(self.run_ok("bench", "pair", "--quick", "--sessions", "5000", "--json", "-").stdout)
+        self.assertEqual((result["suite"], result["complete"]), ("pair", True))
+        alone, copied = result["results"]
+        self.assertEqual((alone["contender"], copied["contender"], copied["sessions"]), ("alone", "copied", 5000))
+        for row in (alone, copied):
+            self.assertGreater(row["begun_mpps_median"], 0)
+            self.assertGreater(row["established_mpps_median"], 0)
+        # A record has a head of 4 bytes, a connection of 40 bytes, and NAT's image of 18 bytes.
+        self.assertGreater(copied["bytes_a_session"], 62)
+        self.assertGreater(copied["copying_bytes"], 5000 * 62)
+        self.assertGreater(copied["copying_s_median"], 0)
+        self.assertGreater(result["of_begun_median"], 0)
 
     def test_bad_values_of_the_bench_of_nat(self):
         for words, arguments in [

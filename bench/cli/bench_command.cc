@@ -125,6 +125,7 @@ void add_bench(CLI::App& app, Run& run) {
   add_bench_lines(*command, run);
   add_bench_nat(*command, run);
   add_bench_overload(*command, run);
+  add_bench_pair(*command, run);
   add_bench_path(*command, run);
   add_bench_rate(*command, run);
   add_bench_rules(*command, run);

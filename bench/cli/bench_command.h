@@ -36,6 +36,7 @@ void add_bench_level(CLI::App& bench, Run& run);
 void add_bench_lines(CLI::App& bench, Run& run);
 void add_bench_nat(CLI::App& bench, Run& run);
 void add_bench_overload(CLI::App& bench, Run& run);
+void add_bench_pair(CLI::App& bench, Run& run);
 void add_bench_path(CLI::App& bench, Run& run);
 void add_bench_rate(CLI::App& bench, Run& run);
 void add_bench_rules(CLI::App& bench, Run& run);

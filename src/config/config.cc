@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "config/chain.h"
+#include "config/pair.h"
 #include "config/ports.h"
 #include "core/processors.h"
 #include "function/chained.h"
@@ -34,6 +35,7 @@ struct RawConfig {
   std::uint32_t limits_line = 0;  ///< line of the table `limits`; 0: there is none
   std::vector<config::RawPort> ports;
   std::vector<config::RawRoute> routes;
+  config::RawPair pair;
 };
 
 /// Wraps a reader for `Config` as a reader for `RawConfig`.
@@ -131,6 +133,11 @@ void read_workers(const Context& context, const toml::node& node, Config& out) {
   out.uses_few_workers = true;
 }
 
+void read_pair_table(const Context& context, const toml::node& node, RawConfig& out) {
+  out.pair.line = node.source().begin.line;
+  config::table(&RawConfig::pair, config::pair_keys())(context, node, out);
+}
+
 /// Skips a key that `ChainReader` has read.
 void skip(const Context&, const toml::node&, RawConfig&) {}
 
@@ -146,6 +153,7 @@ Keys<RawConfig> root_keys(const SchemeNames& schemes, config::ChainReader& chain
       {"limits", read_limits},
       {"port", config::tables(&RawConfig::ports, config::port_keys())},
       {"route", config::tables(&RawConfig::routes, config::route_keys())},
+      {"pair", read_pair_table},
       {"host", in_config(config::table(&Config::live, config::host_keys()))},
   };
   chain.for_each_key([&keys](std::string_view name, const auto& read) {
@@ -263,6 +271,7 @@ Result<Config> parse_config(std::string_view text, std::string_view name,
       chain.check_customers(problems, port.tunnels.customers_line, port.name.value);
   }
   if (raw.config.uses_few_workers) raw.config.spread.level = true;
+  config::read_pair(problems, raw.pair, raw.config);
   raw.config.function = chained(chain.finish(problems, surroundings(raw.config)));
   if (raw.config.function != nullptr) {
     for (const FunctionTimeout& timeout : raw.config.function->facts().timeouts)
@@ -303,7 +312,8 @@ FunctionRun function_run(const Config& config) {
   const std::uint32_t longest =
       std::max(config.ageing.timeout_s.longest_without_syn(), kSynRetransmissions);
   return {.stateless_when_full = config.table.when_full != Config::WhenFull::drop,
-          .quiet_ms = config.ageing.scheme == "none" ? kForever : longest * 1000};
+          .quiet_ms = config.ageing.scheme == "none" ? kForever : longest * 1000,
+          .share = config.pair ? Share{config.pair->number - 1, 2} : Share{}};
 }
 
 Result<void> check_spread(const Config& config) {
@@ -324,7 +334,7 @@ bool comes_by_kernel(const Config::Live& live) {
 
 std::string sharing_of(const Config& config) {
   if (config.sharing) return *config.sharing;
-  const bool shared = comes_by_kernel(config.live) && config.workers > 1 &&
+  const bool shared = !config.pair && comes_by_kernel(config.live) && config.workers > 1 &&
                       config.table.scheme == "race" && !config.spread.level;
   return shared ? "lock-free-race" : "sharded";
 }

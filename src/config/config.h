@@ -6,6 +6,7 @@
 // Plain functions and values; any thread may call them.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "config/timeout_settings.h"
+#include "core/address.h"
 #include "core/customers.h"
 #include "function/kinds.h"
 #include "host/host_for.h"
@@ -25,6 +27,16 @@
 #include "port/device_name.h"
 
 namespace millrace {
+
+/// `[pair]`: two servers that have each other's connections.
+struct PairSettingsOfFile {
+  static constexpr std::uint16_t kPort = 7471;
+  unsigned number = 1;  ///< this server's, 1 or 2
+  AnyKey ends;          ///< ends of datagrams from this server to the other one
+  std::uint16_t port = kPort;
+  std::string key_file;
+};
+using PairKey = std::array<std::byte, 32>;
 
 struct Config {
   enum class WhenFull : std::uint8_t { evict, stateless, drop };
@@ -103,6 +115,7 @@ struct Config {
   Ageing ageing;
   SourceLimit source_limit;
   Live live;
+  std::optional<PairSettingsOfFile> pair;
 };
 
 /// Names of the schemes and functions that exist. A configuration with any other name is refused.
@@ -120,6 +133,10 @@ Result<Config> parse_config(std::string_view text, std::string_view name,
 /// Reads a configuration file. Errors: those of `parse_config`; unreadable (the file cannot be
 /// read).
 Result<Config> read_config(const std::string& path, const SchemeNames& schemes);
+
+/// Reads the key that both servers of a pair have. Errors: unreadable (there is no such file),
+/// usage (it is no key, or others may read it).
+Result<PairKey> read_pair_key(const std::string& path);
 
 /// Returns problems, a line each, with the file's name in front of every line.
 std::string in_file(const std::string& path, std::string_view problems);

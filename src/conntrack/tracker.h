@@ -43,6 +43,7 @@
 #include <vector>
 
 #include "conntrack/ageing/ageing.h"
+#include "conntrack/copied_shards.h"
 #include "conntrack/entry.h"
 #include "conntrack/life.h"
 #include "conntrack/repeated_syns.h"
@@ -102,7 +103,8 @@ class Tracker {
   std::size_t live() const { return live_; }
   std::size_t memory_bytes() const {
     return table().memory_bytes() + (pair().replies ? pair().replies->memory_bytes() : 0) +
-           ageing_->memory_bytes() + (shards_ ? shards_->memory_bytes() : 0);
+           ageing_->memory_bytes() + (shards_ ? shards_->memory_bytes() : 0) +
+           (copied_ ? copied_->memory_bytes() : 0);
   }
 
   /// Calls `each(id)` for the originator's entry of every connection in the tables, of all workers.
@@ -304,6 +306,11 @@ class Tracker {
   ConnId first_of(unsigned shard) const {
     return shards_->is_empty(shard) ? ConnId::none : shards_->first(shard);
   }
+  /// Makes the first connection of a shard its last one.
+  void rotate(unsigned shard);
+  /// Returns what is kept of shards with a copy; null without `TrackerConfig::copies`.
+  CopiedShards* copied() { return copied_ ? &*copied_ : nullptr; }
+  const CopiedShards* copied() const { return copied_ ? &*copied_ : nullptr; }
   /// Prefetches what closing the first three connections of a shard will read: one of three parts
   /// for each. Call this function before each close, so that each connection gets all three parts.
   void prefetch_leaving(unsigned shard) const;
@@ -330,6 +337,9 @@ class Tracker {
   ConnId restore(const Restoring& connection, const LifeImage& image, Tick now, unsigned shard,
                  Newcomer newcomer, Closed&& closed);
   /// @}
+
+  /// Takes over what another tracker says of a connection that this one has, too.
+  void renew(ConnId id, const LifeImage& image, Tick now);
 
   /// Ends the burst, and with it the use of removed ids. Reclaims ids past their grace period.
   void reclaim() {
@@ -361,23 +371,8 @@ class Tracker {
   auto worth(Side side, Tick now, Newcomer newcomer, std::uint8_t protocol);
 
   Tracker(const TrackerConfig& config, std::uint8_t worker, std::shared_ptr<Shared> shared,
-          Reclaiming reclaiming, std::unique_ptr<Ageing> ageing, std::optional<Rings> shards)
-      : follows_(config.follows),
-        checks_(config.checks),
-        evicts_(config.evicts),
-        worker_(worker),
-        capacity_(config.capacity),
-        timeouts_(config.timeouts),
-        least_timeout_(config.timeouts.least()),
-        own_bytes_(config.state_offset()),
-        state_bytes_(config.state_bytes),
-        reply_state_bytes_(config.reply_state_bytes.value_or(0)),
-        has_replies_(config.reply_state_bytes.has_value()),
-        shared_(std::move(shared)),
-        reclaiming_(std::move(reclaiming)),
-        ageing_(std::move(ageing)),
-        leaves_expired_(!Guarding::kShared && ageing_->leaves_expired()),
-        shards_(std::move(shards)) {}
+          Reclaiming reclaiming, std::unique_ptr<Ageing> ageing, std::optional<Rings> shards,
+          std::optional<CopiedShards> copied);
 
   TablePair<Table>& pair() const { return shared_->pair; }
   void count_unproved(ConnId id, std::int64_t more) const {
@@ -439,6 +434,11 @@ class Tracker {
   /// True if `fingerprint` reads the originator's entry only, to save the reply's cache miss.
   bool tells_alone(ConnId id, Tick now) const;
 
+  /// True if the connection neither ages nor gives way to another.
+  bool is_kept(ConnId id) const { return copied_ && copied_->is_kept(id); }
+  /// Writes what an image says of a connection's entries; `reply` may be none.
+  void set_life(ConnId id, ConnId reply, const LifeImage& image, Tick now) const;
+
   /// True if the connection of that side's entry is past its deadline.
   bool has_expired(Side side, ConnId id, Tick now) const;
 
@@ -482,6 +482,7 @@ class Tracker {
   std::unique_ptr<Ageing> ageing_;
   bool leaves_expired_;
   std::optional<Rings> shards_;  // this worker's connections, a ring for each shard
+  std::optional<CopiedShards> copied_;
   std::size_t live_ = 0;
   std::size_t half_open_from_ = 0;  // id from which the next half-open connection is looked for
   ConnId leaving_ = ConnId::none;   // evicted connection whose key is in `left_` only

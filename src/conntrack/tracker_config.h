@@ -78,7 +78,9 @@ struct TrackerConfig {
   std::uint32_t interval_ms = 10;  ///< resolution of deadlines, 1 to 1000
   unsigned shards = 0;  ///< number of shards, each with a list of its connections; 0: no lists
   std::size_t half_open = INT64_MAX;  ///< limit of half-open connections
-  bool evicts = false;                ///< true: a proved connection may evict one of lower worth
+  /// True: shards may have a copy at another server (copied_shards.h). With `shards` only.
+  bool copies = false;
+  bool evicts = false;  ///< true: a proved connection may evict one of lower worth
   Pages pages = Pages::huge;
   Secret secret;
 };

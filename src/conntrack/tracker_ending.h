@@ -35,6 +35,7 @@ bool Tracker<TableOf, GuardsType, K>::sweep(Tick now, unsigned budget, Closed&& 
     Tick now;
     Closed& told;
   };
+  if (copied_) copied_->note_time(now);
   Mine mine(*this, now, closed);
   return ageing_->sweep(now, budget, mine);
 }
@@ -55,10 +56,15 @@ Tick Tracker<TableOf, GuardsType, K>::latest_seen(ConnId id) const {
   auto& header = originators().header(id);
   const Tick there = seen(header);
   const ConnId peer = peer_of(header);
-  if (peer == ConnId::none || peer == kUnconfirmed) return there;
+  const auto counts = [&](Tick at) { return copied_ ? copied_->last_seen(id, at) : at; };
+  if (peer == ConnId::none || peer == kUnconfirmed) {
+    const Tick latest = counts(there);
+    see_instead(header, there, latest);
+    return latest;
+  }
   auto& reply = replies().header(peer);
   const Tick back = seen(reply);
-  const Tick latest = back - there > 0 ? back : there;
+  const Tick latest = counts(back - there > 0 ? back : there);
   see_instead(header, there, latest);
   see_instead(reply, back, latest);
   return latest;
@@ -110,6 +116,7 @@ template <template <class> class TableOf, Guards GuardsType, class K>
 void Tracker<TableOf, GuardsType, K>::leave_life(ConnId id) {
   --live_;
   if (shards_) shards_->unlink(id);
+  if (copied_) copied_->gone(id);
   if (!follows_) return;
   const Standing last = mark_ended<Guarding::kShared>(life(originators(), id));
   count_unproved(id, last.proof() == Proof::none ? -1 : 0);

@@ -61,12 +61,43 @@ auto Tracker<TableOf, GuardsType, K>::create(const TrackerConfig& config, Guardi
       if (!made) return std::unexpected(made.error());
       shards = std::move(*made);
     }
+    std::optional<CopiedShards> copied;
+    if (config.copies) {
+      auto made = CopiedShards::create(ids, config.shards, config.pages);
+      if (!made) return std::unexpected(made.error());
+      copied = std::move(*made);
+    }
     trackers.push_back(Tracker(config, static_cast<std::uint8_t>(n), shared,
                                std::move((*reclaiming)[n]), std::move((*ageing)[n]),
-                               std::move(shards)));
+                               std::move(shards), std::move(copied)));
   }
   return trackers;
 }
+
+template <template <class> class TableOf, Guards GuardsType, class K>
+  requires ConnectionTable<TableOf<K>, K>
+Tracker<TableOf, GuardsType, K>::Tracker(const TrackerConfig& config, std::uint8_t worker,
+                                         std::shared_ptr<Shared> shared, Reclaiming reclaiming,
+                                         std::unique_ptr<Ageing> ageing,
+                                         std::optional<Rings> shards,
+                                         std::optional<CopiedShards> copied)
+    : follows_(config.follows),
+      checks_(config.checks),
+      evicts_(config.evicts),
+      worker_(worker),
+      capacity_(config.capacity),
+      timeouts_(config.timeouts),
+      least_timeout_(config.timeouts.least()),
+      own_bytes_(config.state_offset()),
+      state_bytes_(config.state_bytes),
+      reply_state_bytes_(config.reply_state_bytes.value_or(0)),
+      has_replies_(config.reply_state_bytes.has_value()),
+      shared_(std::move(shared)),
+      reclaiming_(std::move(reclaiming)),
+      ageing_(std::move(ageing)),
+      leaves_expired_(!Guarding::kShared && ageing_->leaves_expired()),
+      shards_(std::move(shards)),
+      copied_(std::move(copied)) {}
 
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>

@@ -71,6 +71,14 @@ void Tracker<TableOf, GuardsType, K>::prefetch_leaving(unsigned shard) const {
 
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
+void Tracker<TableOf, GuardsType, K>::rotate(unsigned shard) {
+  const ConnId first = shards_->first(shard);
+  shards_->unlink(first);
+  shards_->append(shard, first);
+}
+
+template <template <class> class TableOf, Guards GuardsType, class K>
+  requires ConnectionTable<TableOf<K>, K>
 std::uint32_t Tracker<TableOf, GuardsType, K>::fingerprint(ConnId id, Tick now) const {
   const auto& header = originators().header(id);
   std::uint64_t sum = hash_of(Side::originator, id);
@@ -110,16 +118,6 @@ ConnId Tracker<TableOf, GuardsType, K>::restore(const Restoring& connection, con
   const Insertion in = open(connection.key, hasher()(connection.key), now, closed, newcomer);
   if (in.outcome != Insertion::Outcome::inserted) return ConnId::none;
   const Tick last{now.ms - image.idle_ms};
-  const bool has_marks = has_handshake(connection.key.protocol);
-  const auto set = [&](const Records<K>& records, ConnId id, std::uint32_t mark,
-                       std::uint32_t opposite, Standing standing, Windows windows) {
-    Life& of = life(records, id);
-    store_mark(of, has_marks ? mark : now.ms - mark);
-    store_standing(of, standing);
-    store_windows(of, windows);
-    if (checks_) store_number(acknowledged_by(records, id), opposite);
-  };
-  set(originators(), in.id, image.mark, image.reply_mark, image.standing, {});
   std::ranges::copy(connection.state, states(Side::originator)[in.id]);
   ConnId reply = ConnId::none;
   if (connection.reply_key) {
@@ -131,14 +129,42 @@ ConnId Tracker<TableOf, GuardsType, K>::restore(const Restoring& connection, con
     }
     reply = linked.id;
     see(replies().header(reply), last);
-    set(replies(), reply, image.reply_mark, image.mark, Standing::of_reply(image.standing.state()),
-        image.windows);
   }
+  set_life(in.id, reply, image, now);
   // Sets this tick last: an entry with an old tick could be evicted by the insertion of its own
   // reply's entry.
   see(originators().header(in.id), last);
   confirm(in.id, reply, shard);
   return in.id;
+}
+
+template <template <class> class TableOf, Guards GuardsType, class K>
+  requires ConnectionTable<TableOf<K>, K>
+void Tracker<TableOf, GuardsType, K>::set_life(ConnId id, ConnId reply, const LifeImage& image,
+                                               Tick now) const {
+  const bool has_marks = has_handshake(originators().header(id).key.protocol);
+  const auto set = [&](const Records<K>& records, ConnId entry, std::uint32_t mark,
+                       std::uint32_t opposite, Standing standing, Windows windows) {
+    Life& of = life(records, entry);
+    store_mark(of, has_marks ? mark : now.ms - mark);
+    store_standing(of, standing);
+    store_windows(of, windows);
+    if (checks_) store_number(acknowledged_by(records, entry), opposite);
+  };
+  set(originators(), id, image.mark, image.reply_mark, image.standing, {});
+  if (reply == ConnId::none) return;
+  set(replies(), reply, image.reply_mark, image.mark, Standing::of_reply(image.standing.state()),
+      image.windows);
+}
+
+template <template <class> class TableOf, Guards GuardsType, class K>
+  requires ConnectionTable<TableOf<K>, K>
+void Tracker<TableOf, GuardsType, K>::renew(ConnId id, const LifeImage& image, Tick now) {
+  const std::int64_t was = proof_of(id) == Proof::none;
+  set_life(id, peer_of(originators().header(id)), image, now);
+  // The windows of a reply's entry stand where an originator's has its owner.
+  life(originators(), id).owner_or_windows = worker_;
+  count_unproved(id, std::int64_t{image.standing.proof() == Proof::none} - was);
 }
 
 }  // namespace millrace

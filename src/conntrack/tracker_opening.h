@@ -33,6 +33,7 @@ struct Tracker<TableOf, GuardsType, K>::Worth {
     const auto& header = tracker.originators().header(id);
     if (now - seen(header) <= 0) return UINT8_MAX;
     const ConnId originator = side(id) == Side::originator ? id : header.peer;
+    if (tracker.is_kept(originator)) return UINT8_MAX;
     const std::int32_t idle = now - tracker.latest_seen(originator);
     const Standing standing = load_standing(life(tracker.originators(), originator));
     const unsigned rank = millrace::rank(standing.state(), standing.proof() != Proof::none);
@@ -120,6 +121,7 @@ void Tracker<TableOf, GuardsType, K>::confirm(ConnId id, ConnId reply, unsigned 
   ageing_->born(id, seen(header),
                 capped(seen(header), seen(header) + timeout_of(Side::originator, id)));
   if (shards_) shards_->append(shard, id);
+  if (copied_) copied_->born(id, shard);
   ++live_;
   if (follows_) {
     life(originators(), id).owner_or_windows = worker_;
@@ -154,7 +156,7 @@ bool Tracker<TableOf, GuardsType, K>::end_half_open(Tick now, Closed&& closed) {
   for (unsigned read = 0, found = 0; read < kMostRead && found < kMostFound; ++read) {
     if (half_open_from_ >= ids()) half_open_from_ = 0;
     const ConnId id{static_cast<std::uint32_t>(half_open_from_++)};
-    if (!is_live_and_mine(id) || proof_of(id) != Proof::none) continue;
+    if (!is_live_and_mine(id) || proof_of(id) != Proof::none || is_kept(id)) continue;
     const std::int32_t its = now - seen(originators().header(id));
     if (its <= 0) continue;
     ++found;

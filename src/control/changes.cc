@@ -1,6 +1,8 @@
 // Finds the changes of a configuration that a running dataplane cannot make.
 #include <algorithm>
+#include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -70,6 +72,10 @@ std::vector<std::string> unchangeable(const Config& was, const Config& is) {
   compare("limits.per_source", [](const Config& c) { return c.source_limit.most != 0; });
   compare("limits.source_prefix_v4", [](const Config& c) { return c.source_limit.prefix_v4; });
   compare("limits.source_prefix_v6", [](const Config& c) { return c.source_limit.prefix_v6; });
+  compare("pair", [](const Config& c) {
+    return c.pair ? std::optional(std::tuple(c.pair->number, c.pair->ends, c.pair->key_file))
+                  : std::nullopt;
+  });
   compare("host.idle", [](const Config& c) { return c.live.idle; });
   for (std::string& key : unchangeable_of_ports(was.live.ports, is.live.ports))
     differ.push_back(std::move(key));

@@ -11,6 +11,20 @@
 
 namespace millrace {
 
+Json explanation_json(const Control::Explanation& is, const Json& connection) {
+  const auto or_null = [](const std::string& text) {
+    return text.empty() ? Json(nullptr) : Json(text);
+  };
+  Json side = nullptr;
+  if (is.is.side) side = *is.is.side == Side::originator ? "originator" : "reply";
+  Json json{{"worker", is.worker ? Json(*is.worker) : Json(nullptr)}, {"side", side}};
+  for (const auto& [name, value] : is.is.names) json[std::string(name)] = or_null(value);
+  json["connection"] = connection;
+  json["verdict"] = to_string(is.is.verdict);
+  json["why"] = is.is.why;
+  return json;
+}
+
 /// Formats by hand, since lists may have millions of connections. No value needs an escape.
 void append_json(std::string& text, const WorkersConnection& of, const FunctionView& view) {
   const ListedConnection& connection = of.connection;

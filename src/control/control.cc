@@ -158,6 +158,9 @@ Result<std::size_t> Control::take_on(Config config) {
     workers_->line(n).set_timeouts(line.timeouts);
     live_->update(n, hosts[n]);
   });
+  if (Copies* const copies = live_->copies())
+    copies->set_agreement(
+        Copies::agreement(workers_->line(0).carried_parts(), config_.function->agreement()));
   changed_.notify_all();
   return ended;
 }

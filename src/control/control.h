@@ -66,6 +66,16 @@ class Control {
   /// as `Visit::reset` does. Refused while another process takes over.
   CommandResult<std::uint64_t> kill(const ConnectionFilter& filter, bool tells);
 
+  /// @name The other server of a pair
+  /// Refused without `[pair]`. They return what is known of both servers.
+  /// @{
+  CommandResult<Json> pair_status();
+  /// Packets come to this server from now on, or to the other one.
+  CommandResult<Json> set_active(bool is_active);
+  /// The operator says that the other server's process is gone for good; refused while it is heard.
+  CommandResult<Json> set_gone();
+  /// @}
+
   /// The right to trace. One request at a time has it, until `end` is called or the object is
   /// destroyed.
   class TraceRight {

@@ -132,21 +132,6 @@ std::string block_of(const TracedPacket& packet, const Customers& customers) {
                         .comment = comment});
 }
 
-Json or_null(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
-
-/// Returns an explanation as JSON. The name is not `to_json`: with two arguments and JSON as the
-/// second, that is the library's own conversion.
-Json json_of(const Control::Explanation& is, const Json& connection) {
-  Json side = nullptr;
-  if (is.is.side) side = *is.is.side == Side::originator ? "originator" : "reply";
-  Json json{{"worker", is.worker ? Json(*is.worker) : Json(nullptr)}, {"side", side}};
-  for (const auto& [name, value] : is.is.names) json[std::string(name)] = or_null(value);
-  json["connection"] = connection;
-  json["verdict"] = to_string(is.is.verdict);
-  json["why"] = is.is.why;
-  return json;
-}
-
 }  // namespace
 
 std::string default_socket() {
@@ -159,6 +144,7 @@ std::string default_socket() {
 
 struct ControlServer::Implementation {
   void route();
+  void route_pair();
   void list(const Request& request, Response& response);
   void trace(const Request& request, Response& response);
   void explain(const Request& request, Response& response);
@@ -197,6 +183,7 @@ void ControlServer::Implementation::route() {
             only({"shard", "to"}, [this](const Request& request, Response& response) {
               move_shard(request, response);
             }));
+  route_pair();
   http.Post("/handover",
             [this](const Request& request, Response& response) { offer(request, response); });
   http.Post("/handover/connections",
@@ -263,6 +250,19 @@ void ControlServer::Implementation::route() {
             : "the request is malformed, or too large: docs/control.md says what may be asked";
     response.set_content(text_of({{"error", message}}), kJson);
   });
+}
+
+void ControlServer::Implementation::route_pair() {
+  const auto answers = [this](const auto& ask) {
+    return only({}, [this, ask](const Request&, Response& response) {
+      const CommandResult<Json> is = ask(*control);
+      is ? answer(response, *is) : refuse(response, is.error());
+    });
+  };
+  http.Get("/pair", answers([](Control& of) { return of.pair_status(); }));
+  http.Post("/pair/active", answers([](Control& of) { return of.set_active(true); }));
+  http.Post("/pair/standby", answers([](Control& of) { return of.set_active(false); }));
+  http.Post("/pair/gone", answers([](Control& of) { return of.set_gone(); }));
 }
 
 /// Lists connections. Each piece of the list is made when the client reads it, so that a slow
@@ -340,7 +340,7 @@ void ControlServer::Implementation::explain(const Request& request, Response& re
     append_json(text, *is->connection, *is->view);
     connection = Json::parse(text);
   }
-  answer(response, json_of(*is, connection));
+  answer(response, explanation_json(*is, connection));
 }
 
 void ControlServer::Implementation::command(const FunctionCommand& command, const Request& request,

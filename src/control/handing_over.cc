@@ -28,6 +28,11 @@ CommandResult<Offer> Control::offer() {
   if (live_->owners().moves().is_under_way())
     return std::unexpected(not_now("a shard is on its way to another worker: ask again"));
   Offer offer{.number = ++offers_};
+  if (const Copies* const copies = live_->copies()) {
+    const Copies::Status is = copies->status();
+    offer.is_active = is.is_active;
+    offer.has_settled = is.has_settled;
+  }
   if (!workers_->function().tell_first(offer.function, workers_->on_each()))
     return std::unexpected(not_now("millrace is ending"));
   const Devices& devices = live_->devices();

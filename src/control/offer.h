@@ -17,6 +17,10 @@ struct Offer {
   /// The function's first state (`FunctionDeployment::tell_first`): members of a JSON object.
   Json function = Json::object();
 
+  /// The state of a server of a pair, in which the new process goes on.
+  bool is_active = false;
+  bool has_settled = false;
+
   struct Neighbour {
     std::string device;
     unsigned vlan = 0;  ///< the link's, or the customer's there; 0: none

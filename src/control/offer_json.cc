@@ -46,6 +46,7 @@ InterfaceSettings interface_settings_from(const Json& json) {
 
 Json to_json(const Offer& offer) {
   Json json{{"version", kCarriedVersion}, {"number", offer.number}};
+  json["pair"] = {{"active", offer.is_active}, {"settled", offer.has_settled}};
   json.update(offer.function);
   Json& neighbours = json["neighbours"] = Json::array();
   for (const auto& [device, vlan, address, mac] : offer.neighbours) {
@@ -66,6 +67,10 @@ Result<Offer> offer_from(const Json& json) try {
   }
   Offer offer{.number = number_from<unsigned>(json.at("number"), 1, 1'000'000'000)};
   offer.function = json;
+  if (json.contains("pair")) {  // not from an earlier version
+    offer.is_active = json.at("pair").at("active").get<bool>();
+    offer.has_settled = json.at("pair").at("settled").get<bool>();
+  }
   for (const Json& one : json.at("neighbours")) {
     // An earlier version has no VLANs.
     const unsigned vlan =

@@ -108,6 +108,9 @@ class Chain final : public Function {
   void guard_errors(Burst& burst) override {
     for (Function* const function : functions_) function->guard_errors(burst);
   }
+  void note_copies(const CopiesState& state, Tick now) override {
+    for (Function* const function : functions_) function->note_copies(state, now);
+  }
   void note_time(Tick now) override {
     for (Function* const function : functions_) function->note_time(now);
   }

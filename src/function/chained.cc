@@ -43,6 +43,11 @@ class ChainSettings final : public FunctionSettings {
     return all;
   }
 
+  std::string agreement() const override {
+    std::string all;
+    for (const auto& one : functions_) all += one->agreement() + "\n";
+    return all;
+  }
   std::vector<std::string> unchangeable(const FunctionSettings& is) const override {
     const auto& other = dynamic_cast<const ChainSettings&>(is);
     std::vector<std::string> all;
@@ -250,6 +255,9 @@ class ChainDeployment final : public FunctionDeployment {
     return all;
   }
 
+  bool may_give() const override {
+    return std::ranges::all_of(functions_, [](const auto& one) { return one->may_give(); });
+  }
   bool tell_first(Json& to, const OnEachWorker& on_each) const override {
     return std::ranges::all_of(functions_,
                                [&](const auto& one) { return one->tell_first(to, on_each); });

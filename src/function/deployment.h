@@ -120,6 +120,9 @@ class FunctionDeployment {
   virtual std::shared_ptr<const FunctionView> view() const;
   /// Returns the function's members of the statistics' object: sums over all workers so far.
   virtual Json statistics() const;
+  /// True if customers get what the function gives them, such as ports: false while another server
+  /// may still have what this one gave before (copies.h).
+  virtual bool may_give() const { return true; }
   /// Returns what should be looked after at present, a sentence without its full stop each. Asked
   /// once a second.
   virtual std::vector<std::string> alarms() const { return {}; }

@@ -58,6 +58,7 @@
 #include "core/burst.h"
 #include "core/of_family.h"
 #include "core/steering.h"
+#include "function/copies.h"
 #include "millrace/record.h"
 
 namespace millrace {
@@ -320,6 +321,8 @@ class Function : public Steering {
   /// Tells the time before connections end whose time is up, also if no packet comes: the time of
   /// the `Event::closed` that follow.
   virtual void note_time(Tick) {}
+  /// Tells what is known of the other server, if there is one: once a millisecond or so.
+  virtual void note_copies(const CopiesState&, Tick /*now*/) {}
   virtual FunctionFor<KeyV4>& v4() = 0;
   virtual FunctionFor<KeyV6>& v6() = 0;
 

@@ -15,6 +15,7 @@
 #include "core/customers.h"
 #include "core/json_fwd.h"
 #include "core/of_family.h"
+#include "function/copies.h"
 #include "host/host_for.h"
 #include "millrace/hash.h"
 
@@ -55,6 +56,7 @@ struct FunctionRun {
   std::uint64_t capture_ms = 0;  ///< in a replay: the time of tick 0, in ms since 1970; else 0
   /// True: another function of the chain rewrites destinations.
   bool others_rewrite = false;
+  Share share;
   /// The JSON object that the previous process has sent first (`FunctionDeployment::tell_first`);
   /// null: this process takes over from no other.
   const Json* offered = nullptr;
@@ -96,6 +98,9 @@ class FunctionSettings {
   /// Returns the keys that have other values in `is`, settings of the same kind, and that cannot
   /// change in a run.
   virtual std::vector<std::string> unchangeable(const FunctionSettings& /*is*/) const { return {}; }
+  /// Returns what the settings of two servers must have in common so that each understands the
+  /// other's images (`FunctionFor::write`).
+  virtual std::string agreement() const { return {}; }
   /// Appends warnings, a line each, about settings that are allowed but probably a mistake.
   virtual void append_doubts(const Surroundings&, std::vector<std::string>& /*all*/) const {}
   /// Adds to the configuration of hosts: the addresses that the function serves, and those that it

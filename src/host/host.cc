@@ -73,7 +73,7 @@ std::vector<Tunnels::End> ends_of_tunnels(const HostConfig& config) {
 }
 
 Host::Host(const HostConfig& config)
-    : common_{.links = config.links},
+    : common_{.links = config.links, .is_active = config.is_active},
       plan_(std::make_shared<const HostPlan>(config)),
       v4_(common_, plan_->v4, config.seed),
       v6_(common_, plan_->v6, config.seed),

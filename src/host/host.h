@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <variant>
 #include <vector>
 
 #include "core/burst.h"
@@ -28,6 +29,8 @@ struct HostConfig {
   bool tells_unreachable = true;               ///< sends ICMP unreachable errors
   /// True: `begin` and `update` announce the host's addresses. True for one worker only.
   bool announces = true;
+  /// True: the host answers for virtual addresses, and announces them (`Host::set_active`).
+  bool is_active = true;
   std::uint32_t seed = 1;  ///< seeds the variation of neighbours' reachable times
 };
 
@@ -110,6 +113,19 @@ class Host {
   /// next hop does not answer.
   void tell(const Reset<KeyV4>& reset, Tick now, Wire& wire) { v4_.tell(reset, now, wire); }
   void tell(const Reset<KeyV6>& reset, Tick now, Wire& wire) { v6_.tell(reset, now, wire); }
+
+  /// Sends a UDP datagram between the ends of a key, as `tell` sends a RST.
+  void send(const AnyKey& ends, std::span<const std::byte> payload, Tick now, Wire& wire) {
+    if (const auto* v4 = std::get_if<KeyV4>(&ends)) return v4_.send(*v4, payload, now, wire);
+    v6_.send(std::get<KeyV6>(ends), payload, now, wire);
+  }
+
+  /// Answers for the virtual addresses from now on, and announces them; or leaves them to another
+  /// host.
+  void set_active(bool is_active, Tick now, Wire& wire) {
+    common_.is_active = is_active;
+    if (is_active) begin(now, wire);
+  }
 
   /// True for an ARP reply or announcement and for a neighbour advertisement: the hosts of all
   /// workers should process them.

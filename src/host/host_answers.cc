@@ -7,6 +7,7 @@
 #include "core/address.h"
 #include "core/protocol.h"
 #include "host/addresses_of.h"
+#include "host/datagram.h"
 #include "host/ethernet.h"
 #include "host/host_for.h"
 #include "host/listening.h"
@@ -133,6 +134,17 @@ void HostFor<A>::tell(const Reset<Key<A>>& reset, Tick now, Wire& wire) {
 }
 
 template <class A>
+void HostFor<A>::send(const Key<A>& ends, std::span<const std::byte> payload, Tick now,
+                      Wire& wire) {
+  const std::size_t bytes = kEthernetHeader + kDatagramHead<Key<A>> + payload.size();
+  Outgoing frame = wire.make(static_cast<unsigned>(bytes));
+  if (frame.data == nullptr) return;
+  write_datagram(frame.data + kEthernetHeader, ends, payload);
+  frame.length = static_cast<std::uint16_t>(bytes);
+  if (!send_to(frame, ends.destination, 0, now, wire)) wire.drop(frame.handle);
+}
+
+template <class A>
 void HostFor<A>::hear(const Notice<A>& notice, const Neighbourhood& on, bool answers, Tick now,
                       Wire& wire) {
   Listening listener(*this, wire, now);
@@ -186,7 +198,8 @@ bool HostFor<A>::is_answered_on(const A& address, unsigned link) const {
   const bool is_own_here = std::ranges::any_of(tables_->own_on(link), [&](const auto& own) {
     return own.link == link && own.address == address;
   });
-  return is_virtual(address) || (is_own_here && !common_.links[link].has_kernel);
+  return (is_virtual(address) && common_.is_active) ||
+         (is_own_here && !common_.links[link].has_kernel);
 }
 
 template <class A>

@@ -65,6 +65,7 @@ void HostFor<A>::announce(Wire& wire) {
     });
   };
   for (const auto& own : tables_->addresses.own) say(own.address, own.link);
+  if (!common_.is_active) return;
   for (const A& address : tables_->addresses.virtual_addresses) {
     for (const auto& own : tables_->addresses.own) {
       if (prefix_of(address, own.bits) != prefix_of(own.address, own.bits)) continue;

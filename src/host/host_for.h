@@ -231,6 +231,7 @@ struct HostCommon {
   const Tunnels* tunnels = nullptr;  ///< the present plan's
   bool limits_mss = false;           ///< some link has an `mss`
   bool tells_unreachable = true;
+  bool is_active = true;  ///< answers for virtual addresses, and announces them
   Allowance allowance;
   std::vector<HeldFrame> held;
   HostCounters counters;
@@ -299,6 +300,8 @@ class HostFor {
   After route(Handling& handling);
   /// Does what `Host::tell` does, for this family.
   void tell(const Reset<Key<A>>& reset, Tick now, Wire& wire);
+  /// Does what `Host::send` does with a datagram, for this family.
+  void send(const Key<A>& ends, std::span<const std::byte> payload, Tick now, Wire& wire);
   /// Processes a notice that came in the neighbourhood. `answers`: this worker, and no other,
   /// answers the notice if it is a question.
   void hear(const Notice<A>& notice, const Neighbourhood& on, bool answers, Tick now, Wire& wire);

@@ -5,7 +5,7 @@
 
 #include "core/protocol.h"
 #include "host/addresses_of.h"
-#include "host/hop_limit.h"
+#include "host/own_packet.h"
 #include "parse/bytes.h"
 #include "parse/checksum.h"
 #include "parse/ip.h"
@@ -17,28 +17,9 @@ template <class K>
 void write_reset(std::byte* to, const Reset<K>& reset) {
   using detail::big_endian;
   using detail::store;
-  using A = typename K::Address;
-  using Ip = detail::IpOf<K>;
   const K& key = reset.key;
-  std::fill_n(to, kResetBytes<A>, std::byte{});
-  if constexpr (A::kBytes == 4) {
-    to[0] = std::byte{0x45};
-    store(to + 2, big_endian(std::uint16_t{kResetBytes<A>}));
-    // Don't Fragment is set, so the identification may be 0 (RFC 6864).
-    to[6] = std::byte{0x40};
-    to[8] = std::byte{kFirstHopLimit};
-    to[9] = std::byte{kProtocolTcp};
-  } else {
-    to[0] = std::byte{0x60};
-    store(to + 4, big_endian(std::uint16_t{detail::kTcpHeader}));
-    to[6] = std::byte{kProtocolTcp};
-    to[7] = std::byte{kFirstHopLimit};
-  }
-  std::memcpy(to + Ip::kSource, key.source.bytes.data(), A::kBytes);
-  std::memcpy(to + Ip::kSource + A::kBytes, key.destination.bytes.data(), A::kBytes);
-  if constexpr (A::kBytes == 4) store(to + 10, internet_checksum({to, Ip::kHeader}));
-
-  std::byte* const tcp = to + Ip::kHeader;
+  std::byte* const tcp = write_ip_header(to, key, kProtocolTcp, detail::kTcpHeader);
+  std::fill_n(tcp, std::size_t{detail::kTcpHeader}, std::byte{});
   store(tcp, big_endian(key.source_port));
   store(tcp + 2, big_endian(key.destination_port));
   store(tcp + 4, big_endian(reset.sequence));

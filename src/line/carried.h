@@ -1,7 +1,7 @@
-// The format of connections that go to another worker, or to another process on the same machine:
-// integers are in the machine's byte order. The stream to another process also names the functions
-// that have a part in a connection, with the version and size of their images, so that the two
-// processes may have different functions.
+// The format of connections that go to another worker, another process on the same machine, or
+// another server's copy of the shard: integers are in the machine's byte order. The stream to
+// another process also names the functions that have a part in a connection, with the version and
+// size of their images, so that the two processes may have different functions.
 #pragma once
 
 #include <array>
@@ -28,8 +28,9 @@ namespace millrace {
 inline constexpr unsigned kCarriedVersion = 5;
 
 /// Record of a connection. Its images stand behind the record, in the order of the parts. In a
-/// stream, `entry` and the block's worker identify the connection: a record replaces the earlier
-/// record with the same entry and worker.
+/// stream to another process, `entry` and the block's worker identify the connection: a record
+/// replaces the earlier record with the same entry and worker. To another server's copy (replicate)
+/// the key identifies the connection, and `entry` is the family, 4 or 6.
 template <class K>
 struct CarriedConnection {
   std::uint32_t entry = 0;

@@ -19,10 +19,12 @@
 #include "function/errors.h"
 #include "function/function.h"
 #include "line/carried.h"
+#include "line/copied_shard.h"
 #include "line/line.h"
 #include "measure/worker_counters.h"
 #include "parse/rewrite.h"
 #include "parse/tcp.h"
+#include "replicate/copy.h"
 
 namespace millrace {
 
@@ -37,26 +39,7 @@ class Family {
   static Result<std::vector<Family>> create(
       const LineConfig& config, std::size_t capacity, MakeAgeing& ageing, Guarding guards,
       std::span<Function* const> functions,
-      std::span<const std::unique_ptr<WorkerCounters>> counters) {
-    const auto count = static_cast<unsigned>(functions.size());
-    std::vector<std::optional<TrackerType>> trackers(count);
-    const Part part = functions.front()->family<K>().part();
-    if (largest(part) > Part::kMost) return std::unexpected(too_large(part));
-    if (functions.front()->stateful()) {
-      auto made = TrackerType::create(
-          tracker_config(config, capacity, ageing, functions.front()->family<K>(),
-                         functions.front()->checks_packets()),
-          std::move(guards), count);
-      if (!made) return std::unexpected(made.error());
-      std::ranges::move(*made, trackers.begin());
-    }
-    std::vector<Family> families;
-    for (unsigned n = 0; n < count; ++n) {
-      families.push_back(
-          Family(std::move(trackers[n]), config, capacity, *functions[n], *counters[n]));
-    }
-    return families;
-  }
+      std::span<const std::unique_ptr<WorkerCounters>> counters);
 
   bool tracks() const { return tracker_.has_value(); }
   const TrackerType& tracker() const { return *tracker_; }
@@ -110,6 +93,19 @@ class Family {
   void set_timeouts(const Timeouts& timeouts) {
     if (tracker_) tracker_->set_timeouts(timeouts);
   }
+
+  /// @name The family's part of shards with a copy (family_copied.h), with `LineConfig::copies`
+  /// @{
+  void assign(unsigned shard, CopyRole role, Tick now);
+  void tell_all(unsigned shard);
+  void begin_all(unsigned shard);
+  void end_all(unsigned shard);
+  bool tell(unsigned shard, ShardCopy& copy, Tick at, Tick now, std::size_t& budget);
+  using Applied = ShardCopy::Records::Applied;
+  Applied apply(unsigned shard, std::span<const std::byte> record, Tick now);
+  /// Appends the shards in which connections have changed since the last call.
+  void take_changed(std::vector<std::uint16_t>& shards);
+  /// @}
 
   void begin() {
     if (tracker_) tracker_->begin();
@@ -233,54 +229,31 @@ class Family {
     return is;
   }
 
+  using Change = typename CopiedShard<K>::Change;
+
+  void note_change(ConnId id);
+  void note_end(ConnId id);
+  void enqueue(unsigned shard, const K& key, ConnId id);
+  void tell(Change& change, CopyRole role, ShardCopy& copy, Tick at, Tick now);
+  void note_acknowledged(CopiedShard<K>& shard, const ShardCopy& copy);
+  bool is_there(const Change& change) const {
+    return tracker_->is_live_and_mine(change.id) &&
+           tracker_->originators().header(change.id).key == change.key;
+  }
+  void walk(unsigned shard, std::size_t& budget);
+  void end_copied(ConnId id);
+  ConnId mine_with(const K& key, unsigned shard, Tick now) const;
+  bool renew(ConnId id, const CarriedConnection<K>& record, std::span<const std::byte> image,
+             Tick now);
+  ConnId place_copied(ConnId had, const CarriedConnection<K>& record,
+                      std::span<const std::byte> image, Tick now, unsigned shard);
+  static LifeImage in_resync(const CarriedConnection<K>& record);
+
   Family(std::optional<TrackerType> tracker, const LineConfig& config, std::size_t capacity,
-         Function& function, WorkerCounters& counters)
-      : tracker_(std::move(tracker)),
-        capacity_(capacity),
-        expires_(config.ageing != NoAgeing::kName),
-        checks_(function.checks_packets()),
-        has_idle_packets_(function.family<K>().has_idle_packets()),
-        replaces_half_open_(config.evicts && function.needs_entries()),
-        sources_(config.sources),
-        function_(&function.family<K>()),
-        counters_(&counters) {
-    for (const Part& part : function_->parts()) image_bytes_.push_back(part.image_bytes);
-    images_.resize(image_bytes_.size());
-  }
-
-  static unsigned largest(const Part& part) {
-    return std::max({part.originator_bytes, part.reply_bytes, part.image_bytes});
-  }
-  static Error too_large(const Part& part) {
-    return {"the functions keep " + std::to_string(largest(part)) +
-                " bytes in an entry or an image of each connection, more than " +
-                std::to_string(Part::kMost) + ": leave one out of the chain",
-            Error::Kind::usage};
-  }
-
+         Function& function, WorkerCounters& counters);
   static TrackerConfig tracker_config(const LineConfig& config, std::size_t capacity,
                                       MakeAgeing& ageing, const FunctionFor<K>& function,
-                                      bool checks) {
-    const Part part = function.part();
-    TrackerConfig tracker{
-        .capacity = capacity,
-        .state_bytes = part.originator_bytes,
-        .state_alignment = part.alignment,
-        .follows = true,
-        .checks = checks,
-        .timeouts = config.timeouts,
-        .ageing = &ageing,
-        .interval_ms = config.interval_ms,
-        .shards = Guarding::kShared ? 0 : config.shards_that_move,
-        .half_open = config.half_open_percent == 100
-                         ? std::size_t{INT64_MAX}
-                         : std::max<std::size_t>(capacity * config.half_open_percent / 100, 1),
-        .evicts = config.evicts,
-        .pages = config.pages,
-        .secret = config.secret};
-    if (part.replies) tracker.reply_state_bytes = part.reply_bytes;
-    return tracker;
-  }
+                                      bool checks);
 
   /// Returns the bytes of a connection in a parcel.
   std::size_t record_bytes() const {
@@ -319,6 +292,7 @@ class Family {
     const Proof proof = tracker_->proof_of(id);
     counters_->closed[static_cast<std::size_t>(why)].add(1);
     give_back_source(id, proof);
+    if (!copied_.empty()) note_end(id);
     function_->event(Event::closed, tracker_->key_of(id), state_of(id), holds(proof));
   }
   void serve(Burst& burst, const States<K>& states) {
@@ -484,6 +458,8 @@ class Family {
   unsigned level_ = 0;                    // number of watermarks that the tables' fill has passed
   std::vector<std::size_t> image_bytes_;  // size of each function's image
   std::vector<const std::byte*> images_;  // images of the connection being unpacked
+  std::vector<CopiedShard<K>> copied_;    // empty: no shard has a copy
+  std::vector<std::uint16_t> changed_shards_;
   Opening<K> opening_;
   // The function's part of the reply's entry, for the connection being opened.
   alignas(8) std::array<std::byte, Part::kMost> reply_state_;
@@ -494,5 +470,7 @@ class Family {
 
 #include "line/family_asked.h"
 #include "line/family_carried.h"
+#include "line/family_copied.h"
 #include "line/family_following.h"
+#include "line/family_making.h"
 #include "line/family_opening.h"

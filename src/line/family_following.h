@@ -39,6 +39,9 @@ void Family<TrackerType, K>::lead(Burst& burst, Lane<K>& lane, unsigned i) {
   if (followed == Followed::passed) [[likely]] {
     const bool is_other = tracker_->state_of(lane.side(i), id) != before;
     lane.advanced |= std::uint64_t{is_other} << i;
+    if (is_other && !copied_.empty())
+      note_change(lane.side(i) == Side::originator ? id
+                                                   : peer_of(tracker_->originators().header(id)));
     return;
   }
   if (followed == Followed::invalid) return refuse(burst, lane, i);

@@ -185,6 +185,7 @@ template <class TrackerType, class K>
 void Family<TrackerType, K>::confirm(const Burst& burst, ConnId id, ConnId reply) {
   tracker_->confirm(id, reply, burst.shard[opening_.packet]);
   counters_->opened.add(1);
+  if (!copied_.empty()) note_change(id);
 }
 
 /// Abandons the connection of the lane's packet `i`, which gets the verdict `why`.

@@ -56,6 +56,7 @@
 #include "measure/worker_counters.h"
 #include "millrace/types.h"
 #include "port/port.h"
+#include "replicate/copy.h"
 
 namespace millrace {
 
@@ -87,9 +88,10 @@ struct LineConfig {
   /// True: each burst expires all connections that are due. For simulated time, where minutes may
   /// lie between two bursts. False: a bounded number for each burst.
   bool catch_up = false;
-  /// Entries of the indirection table by which connections move from worker to worker; 0:
-  /// connections never move. Without effect where tables are shared.
+  /// Entries of the indirection table by which connections move from worker to worker, or have a
+  /// copy at another server; 0: they do neither. Without effect where tables are shared.
   unsigned shards_that_move = 0;
+  bool copies = false;  ///< shards may have a copy at another server
 };
 
 /// Capacity, fill and memory of one family's tables; all numbers are 0 if nothing is tracked.
@@ -151,8 +153,8 @@ class Line {
     /// burst until the port is at its end. `next` is looked up next, then `after`.
     virtual void between_bursts(Burst& next, Burst& after) = 0;
   };
-  /// Sets the object whose `between_bursts` `run` calls; null: none. At rest.
-  void set_between(Between* between) { between_ = between; }
+  /// Adds an object whose `between_bursts` `run` calls. At rest.
+  void add_between(Between& between) { between_.push_back(&between); }
 
   /// Removes connections of a shard, at most `most` of each family, and appends those that have not
   /// expired to `parcel` (carried.h). Returns true if the shard has no connection any more.
@@ -166,6 +168,24 @@ class Line {
   /// burst, which must have been parsed but not looked up.
   virtual std::uint64_t without_connection(const Burst& burst, std::uint64_t packets) const = 0;
   /// @}
+  /// @name Shards that have a copy at another server, with `LineConfig::copies`
+  /// Called by the worker's thread, in `Between::between_bursts` or in the port's `filed`, or at
+  /// rest. Tables must not be shared, and shards do not move.
+  /// @{
+  /// Returns a shard's connections, for its `ShardCopy`. Valid as long as the line.
+  virtual ShardCopy::Records& copied(unsigned shard) = 0;
+  /// Notes the role of this server's copy of a shard. A slave's connections do not age; once it is
+  /// the master, they count as seen then.
+  virtual void assign(unsigned shard, CopyRole role) = 0;
+  /// Sets how many connections `ShardCopy::Records::tell` may look at until the next call, to tell
+  /// all or to end what the other copy does not have, in all shards together.
+  virtual void allow_copying(std::size_t most) = 0;
+  /// Appends the shards in which something has changed since the last call.
+  virtual void take_changed(std::vector<std::uint16_t>& shards) = 0;
+  /// Tells the function what is known of the other server.
+  virtual void note_copies(const CopiesState& state) = 0;
+  /// @}
+
   /// @name In a task of the mailbox, or at rest
   /// @{
   /// Most ids that one call of `visit` or `review` visits.
@@ -228,12 +248,12 @@ class Line {
 
  protected:
   void do_between(Burst& next, Burst& after) {
-    if (between_ != nullptr) between_->between_bursts(next, after);
+    for (Between* const between : between_) between->between_bursts(next, after);
   }
 
  private:
   Mailbox mailbox_;
-  Between* between_ = nullptr;
+  std::vector<Between*> between_;
 };
 
 using Lines = std::vector<std::unique_ptr<Line>>;

@@ -96,6 +96,18 @@ class LineOf final : public Line {
            without(v6_, burst.v6, packets) | without(v6_, burst.quoted_v6, packets);
   }
 
+  ShardCopy::Records& copied(unsigned shard) override { return *copied_[shard]; }
+  void assign(unsigned shard, CopyRole role) override {
+    v4_.assign(shard, role, now_);
+    v6_.assign(shard, role, now_);
+  }
+  void allow_copying(std::size_t most) override { may_copy_ = most; }
+  void take_changed(std::vector<std::uint16_t>& shards) override {
+    v4_.take_changed(shards);
+    v6_.take_changed(shards);
+  }
+  void note_copies(const CopiesState& state) override { function_->note_copies(state, now_); }
+
   LineCursor visit(const LineCursor& from, const VisitConnection& visit) override {
     return step(from,
                 [&](auto& family, std::size_t id) { return family.visit(id, now_, visit, port_); });
@@ -172,7 +184,44 @@ class LineOf final : public Line {
         pass_unmatched_(config.pass_unmatched),
         catch_up_(config.catch_up),
         bursts_{std::make_unique<Burst>(), std::make_unique<Burst>(), std::make_unique<Burst>()},
-        again_(std::make_unique<Burst>()) {}
+        again_(std::make_unique<Burst>()) {
+    for (unsigned shard = 0; config.copies && shard < config.shards_that_move; ++shard)
+      copied_.push_back(std::make_unique<Copied>(*this, shard));
+  }
+
+  /// The connections of a shard that has a copy.
+  class Copied final : public ShardCopy::Records {
+   public:
+    Copied(LineOf& line, unsigned shard) : line_(line), shard_(shard) {}
+
+    bool tell(ShardCopy& copy, Tick now) override {
+      const bool is_all = line_.v4_.tell(shard_, copy, now, line_.now_, line_.may_copy_);
+      return line_.v6_.tell(shard_, copy, now, line_.now_, line_.may_copy_) && is_all;
+    }
+    void tell_all() override {
+      line_.v4_.tell_all(shard_);
+      line_.v6_.tell_all(shard_);
+    }
+    void begin_all() override {
+      line_.v4_.begin_all(shard_);
+      line_.v6_.begin_all(shard_);
+    }
+    void end_all() override {
+      line_.v4_.end_all(shard_);
+      line_.v6_.end_all(shard_);
+    }
+    Applied apply(std::span<const std::byte> record) override {
+      std::uint32_t family = 0;
+      if (record.size() >= sizeof(family)) std::memcpy(&family, record.data(), sizeof(family));
+      if (family == kCarriedFamily<KeyV4>) return line_.v4_.apply(shard_, record, line_.now_);
+      if (family == kCarriedFamily<KeyV6>) return line_.v6_.apply(shard_, record, line_.now_);
+      return Applied::malformed;
+    }
+
+   private:
+    LineOf& line_;
+    unsigned shard_;
+  };
 
   /// Calls `work(family, id)` for the cursor's family and id. `work` returns the id to go on with,
   /// none at the family's end. Returns the cursor to go on with.
@@ -302,6 +351,7 @@ class LineOf final : public Line {
     const bool has_unknown = v4_.has_unknown(burst) || v6_.has_unknown(burst);
     const std::uint64_t refused =
         has_unknown && !guards_host_ ? port.looked_up(burst, *function_) : 0;
+    if (has_unknown && !copied_.empty()) port.number_shards(burst, *function_);
     v4_.open(burst, refused);
     v6_.open(burst, refused);
     v4_.open_by_replies(burst);
@@ -433,6 +483,8 @@ class LineOf final : public Line {
   Tick now_;  // the latest tick of a burst
   std::array<std::unique_ptr<Burst>, 3> bursts_;
   std::unique_ptr<Burst> again_;  // packets of the burst being served that come again
+  std::vector<std::unique_ptr<Copied>> copied_;  // by shard
+  std::size_t may_copy_ = 0;  // connections that may be looked at to tell all, or to end some
   [[no_unique_address]] Probe probe_;
 };
 

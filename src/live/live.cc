@@ -16,6 +16,7 @@ HostConfig host_config(const Config& config, const Devices& devices) {
                   .customers = config.live.customers,
                   .tells_unreachable = config.live.tells_unreachable};
   config.function->tell(host.v4, host.v6);
+  host.is_active = !config.pair;
   for (unsigned link = 0; link < devices.links(); ++link) {
     host.links.push_back({.mac = devices.mac(link),
                           .mtu = devices.mtu(link),
@@ -129,6 +130,7 @@ Result<std::unique_ptr<Live>> Live::open(const Config& config, const LiveOptions
   if (!hub) return std::unexpected(hub.error());
   live->hub_ = std::move(*hub);
 
+  live->copies_ = options.copies;
   live->sleeps_ = config.live.idle == Config::Idle::sleep ||
                   (config.live.idle == Config::Idle::by_device && comes_by_kernel(config.live));
   HostConfig host = host_config(config, *live->devices_);
@@ -139,7 +141,9 @@ Result<std::unique_ptr<Live>> Live::open(const Config& config, const LiveOptions
         *live->hub_, n, host,
         LivePort::Options{.sleeps = live->sleeps_,
                           .guards_host = config.function->facts().guards_host,
-                          .stop = options.stop}));
+                          .stop = options.stop,
+                          .copies = options.copies,
+                          .ends = config.pair ? config.pair->ends : AnyKey()}));
   }
   return live;
 }
@@ -147,7 +151,7 @@ Result<std::unique_ptr<Live>> Live::open(const Config& config, const LiveOptions
 void Live::set_workers(Workers& workers) {
   std::vector<Line*> lines;
   for (unsigned n = 0; n < workers.count(); ++n) lines.push_back(&workers.line(n));
-  for (const auto& port : ports_) port->exchange().set_lines(lines);
+  for (const auto& port : ports_) port->set_lines(lines);
 }
 
 void Live::end_move(Workers& workers) {

@@ -21,6 +21,7 @@ struct LiveOptions {
   std::shared_ptr<Owners> owners;  ///< from `make_owners`
   std::vector<std::string> eal_options;
   const std::atomic<bool>* stop = nullptr;  ///< ends the run when set; must outlive the `Live`
+  Copies* copies = nullptr;  ///< null: there is no other server; must outlive the `Live`
 };
 
 /// Returns the owners of shards for a configuration's workers; without a spread if the workers
@@ -58,8 +59,10 @@ class Live {
     for (const auto& port : ports_) port->know(neighbour);
   }
 
+  /// Returns what workers have in common about the other server of a pair; null: there is none.
+  Copies* copies() const { return copies_; }
   Owners& owners() const { return hub_->exchange().owners(); }
-  /// Allows shards to move between these workers. To be called before they run.
+  /// Allows shards to move between these workers, or to be copied. To be called before they run.
   void set_workers(Workers& workers);
   /// Ends the move of a shard that was under way: gives the shard's connections to its new worker's
   /// line. To be called when the workers have ended.
@@ -115,6 +118,7 @@ class Live {
   std::unique_ptr<KernelSide> kernel_;
   std::unique_ptr<LiveHub> hub_;
   std::vector<std::unique_ptr<LivePort>> ports_;
+  Copies* copies_ = nullptr;
   bool sleeps_ = false;
 };
 

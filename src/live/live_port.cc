@@ -6,8 +6,10 @@
 #include <span>
 #include <thread>
 #include <utility>
+#include <variant>
 
 #include "core/protocol.h"
+#include "host/datagram.h"
 #include "parse/complete.h"
 #include "parse/parse.h"
 
@@ -45,6 +47,14 @@ LivePort::LivePort(LiveHub& hub, unsigned worker, const HostConfig& host, const 
   again_.reserve(kMostAgain);
 }
 
+void LivePort::set_lines(const std::vector<Line*>& lines) {
+  exchange_.set_lines(lines);
+  if (options_.copies == nullptr) return;
+  WorkersCopies::Way& way = *this;  // a private base: `emplace` could not convert
+  copies_.emplace(*options_.copies, worker_, *lines[worker_], way);
+  lines[worker_]->add_between(*copies_);
+}
+
 /// Prepares the calling thread, which is the worker's.
 void LivePort::join() {
   joined_ = true;
@@ -64,6 +74,10 @@ bool LivePort::receive(Burst& burst) {
       std::chrono::duration_cast<std::chrono::milliseconds>(passed).count());
   burst.now = now_;
   host_.tick(now_, *this);
+  if (copies_ && options_.copies->is_active() != is_active_) [[unlikely]] {
+    is_active_ = !is_active_;
+    host_.set_active(is_active_, now_, *this);
+  }
   exchange_.receive(burst);
   receive_again(burst);
   arrived_ = 0;
@@ -211,12 +225,54 @@ void LivePort::wait() {
 
 void LivePort::filed(Burst& burst, const Steering& steering) {
   const bool hands_over = exchange_.hands_over();
+  if (copies_ && burst.size > 0) take_copies(burst);
   host_.filed(burst, steering);
   if (completes_checksums_) complete_checksums(burst);
   if (exchange_.workers() > 1 && burst.size > 0) tell_others(burst);
   if (hands_over) exchange_.hand_over(burst, steering);
   if (tracer_ != nullptr) [[unlikely]]
     tracer_->received(burst);
+}
+
+/// Takes what the other server says out of the lanes.
+void LivePort::take_copies(Burst& burst) {
+  const std::uint64_t taken = std::holds_alternative<KeyV4>(options_.ends)
+                                  ? take_copies(burst, burst.v4, std::get<KeyV4>(options_.ends))
+                                  : take_copies(burst, burst.v6, std::get<KeyV6>(options_.ends));
+  if (taken == 0) [[likely]]
+    return;
+  for_each_bit(taken, [&](unsigned i) { burst.verdict[i] = Verdict::consumed; });
+  unfile(burst, taken);
+}
+
+/// Returns the packets that the other server has sent, bits by place in the burst.
+template <class K>
+std::uint64_t LivePort::take_copies(Burst& burst, Lane<K>& lane, const K& ends) {
+  const K wanted = reversed(ends);
+  std::uint64_t taken = 0;
+  for (unsigned n = 0; n < lane.size; ++n) {
+    if (lane.key[n].destination_port != wanted.destination_port || lane.key[n] != wanted) [[likely]]
+      continue;
+    const unsigned i = lane.packet[n];
+    const auto datagram = payload_of({burst.data[i], burst.length[i]}, burst.headers[i]);
+    if (!datagram || burst.verdict[i] != Verdict::tracked) continue;
+    taken |= std::uint64_t{1} << i;
+    const auto others = copies_->take(*datagram, false, now_);
+    for (unsigned worker = 0; others.any() && worker < exchange_.workers(); ++worker) {
+      if (!others.test(worker)) continue;
+      Devices::share(burst.handle[i], 1);
+      exchange_.pass_copies(worker, burst.handle[i]);
+    }
+  }
+  return taken;
+}
+
+/// Takes a datagram of the other server that another worker has passed on.
+void LivePort::copy(Handle packet) {
+  const std::span<std::byte> frame = Devices::bytes(packet);
+  const auto headers = headers_of_datagram(frame);
+  const auto datagram = headers ? payload_of(frame, *headers) : std::nullopt;
+  if (copies_ && datagram) copies_->take(*datagram, true, now_);
 }
 
 std::uint64_t LivePort::looked_up(Burst& burst, const Steering& steering) {

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "host/host.h"
@@ -21,6 +22,7 @@
 #include "port/devices.h"
 #include "port/kernel_side.h"
 #include "port/port.h"
+#include "worker/copies.h"
 #include "worker/exchange.h"
 
 namespace millrace {
@@ -97,12 +99,17 @@ struct alignas(64) LivePortCounters {
   Counter idle_ns;   ///< nanoseconds without packets, polling or asleep
 };
 
-class LivePort final : public Port, private Wire, private WorkersExchange::Packets {
+class LivePort final : public Port,
+                       private Wire,
+                       private WorkersExchange::Packets,
+                       private WorkersCopies::Way {
  public:
   struct Options {
     bool sleeps = false;                      ///< true: sleeps when idle
     bool guards_host = false;                 ///< `Function::guards_host`
     const std::atomic<bool>* stop = nullptr;  ///< `receive` ends once it is true
+    Copies* copies = nullptr;                 ///< null: there is no other server
+    AnyKey ends;                              ///< ends of datagrams to the other server
   };
   LivePort(LiveHub& hub, unsigned worker, const HostConfig& host, const Options& options);
   ~LivePort() override = default;
@@ -125,6 +132,9 @@ class LivePort final : public Port, private Wire, private WorkersExchange::Packe
   }
   void filed(Burst& burst, const Steering& steering) override;
   std::uint64_t looked_up(Burst& burst, const Steering& steering) override;
+  void number_shards(Burst& burst, const Steering& steering) override {
+    exchange_.number_shards(burst, steering);
+  }
   bool take_again(Burst& burst, std::uint64_t packets) override;
   std::uint64_t route(Burst& burst, std::uint64_t forward) override;
   void send(const Burst& burst, std::uint64_t forward) override;
@@ -134,6 +144,9 @@ class LivePort final : public Port, private Wire, private WorkersExchange::Packe
 
   /// Gives the host a new plan, and swaps the old one into `plan`. To be called between two bursts.
   void update(std::shared_ptr<const HostPlan>& plan) { host_.update(plan, now_, *this); }
+
+  /// Sets the lines of all workers, by worker. To be called before the workers run.
+  void set_lines(const std::vector<Line*>& lines);
 
   /// Sets the tracer; null: none. To be called between two bursts.
   void trace(Tracer* tracer) { tracer_ = tracer; }
@@ -173,6 +186,11 @@ class LivePort final : public Port, private Wire, private WorkersExchange::Packe
     if (tracer_ != nullptr) tracer_->forget(packet);
   }
   void hear(Handle packet) override;
+  void copy(Handle packet) override;
+  // --- WorkersCopies::Way
+  void send_to_other(std::span<const std::byte> datagram) override {
+    host_.send(options_.ends, datagram, now_, *this);
+  }
   bool give_to_kernel(Handle handle, unsigned link) override;
   void show_to_kernel(Handle handle, unsigned link) override;
   unsigned link_of(Handle handle) const { return hub_->devices().link_of(handle); }
@@ -186,6 +204,9 @@ class LivePort final : public Port, private Wire, private WorkersExchange::Packe
   void receive_again(Burst& burst);
   void wait();
   void tell_others(const Burst& burst);
+  void take_copies(Burst& burst);
+  template <class K>
+  std::uint64_t take_copies(Burst& burst, Lane<K>& lane, const K& ends);
   void flush();
   void flush(std::vector<Outgoing>& frames);
 
@@ -212,6 +233,8 @@ class LivePort final : public Port, private Wire, private WorkersExchange::Packe
   Tracer* tracer_ = nullptr;
   LivePortCounters counters_;
   WorkersExchange exchange_;
+  std::optional<WorkersCopies> copies_;  // none: there is no other server
+  bool is_active_ = false;               // as the host knows
 };
 
 }  // namespace millrace

@@ -41,6 +41,9 @@ class Port {
   /// May give packets without a connection a verdict, and returns a bit for each packet that gets
   /// one: no function sees these packets. To be called after connections have been looked up.
   virtual std::uint64_t looked_up(Burst&, const Steering&) { return 0; }
+  /// Writes `Burst::shard` for the packets in lanes, unless `filed` has done so. To be called
+  /// before connections begin, if shards have copies at another server.
+  virtual void number_shards(Burst&, const Steering&) {}
   /// Takes packets (bits by place in the burst) of a burst that has been served, and brings them in
   /// a later one, with `Burst::came_again`: they then come from nobody's customer or host. False:
   /// the port takes none, and the line serves them again at once. A port that hands packets over to

@@ -45,6 +45,7 @@ bool ShardCopy::assign(const Assignment& to, Tick now) {
 void ShardCopy::begin_stream(Tick now) {
   is_in_sync_ = false;
   told_all_at_.reset();
+  has_lost_ = false;
   withdrawn_.clear();
   for (auto& [number, grant] : grants_) grant.told.reset();
   tells_all_ = !going_on_;
@@ -96,6 +97,8 @@ void ShardCopy::receive(Member from, const Message& message, Tick now) {
       return acknowledged(head, now);
     case MessageHead::Kind::newer_epoch:
       return;
+    case MessageHead::Kind::hello:
+      break;
   }
   ++counters_.malformed;
 }
@@ -129,7 +132,17 @@ void ShardCopy::apply(RecordKind kind, std::span<const std::byte> body) {
   ++counters_.applied;
   switch (kind) {
     case RecordKind::change:
-      return records_->apply(body);
+      switch (records_->apply(body)) {
+        case Records::Applied::no_place:
+          ++counters_.no_place;
+          return;
+        case Records::Applied::malformed:
+          ++counters_.malformed;
+          return;
+        case Records::Applied::done:
+          return;
+      }
+      return;
     case RecordKind::told_all:
       if (now_.role == CopyRole::master) return;
       records_->end_all();
@@ -210,7 +223,7 @@ void ShardCopy::send(Outbox& out, Tick now) {
              {});
     owes_answer_ = false;
   }
-  if (sending_.is_open() && sending_.silent_for(now) >= kStalled) {
+  if (sending_.is_open() && (has_lost_ || sending_.silent_for(now) >= kStalled)) {
     ++counters_.anew;
     going_on_.reset();
     begin_stream(now);

@@ -70,8 +70,13 @@ class ShardCopy {
     virtual void begin_all() = 0;
     /// ... and has told all: those that it had told earlier, and has not told again, are gone.
     virtual void end_all() = 0;
-    /// Takes a record of the other copy over.
-    virtual void apply(std::span<const std::byte> record) = 0;
+    enum class Applied : std::uint8_t {
+      done,
+      no_place,   ///< there is no room here, or the function refuses the connection
+      malformed,  ///< the record means nothing
+    };
+    /// Takes a record of the other copy over. Unless it is `done`, nothing has changed.
+    virtual Applied apply(std::span<const std::byte> record) = 0;
   };
 
   /// Takes the messages that leave.
@@ -87,7 +92,9 @@ class ShardCopy {
     std::uint64_t new_epoch = 0;  ///< messages of a newer epoch than the copy has been told of
     std::uint64_t stranger = 0;   ///< messages of a member that is not the other copy
     std::uint64_t malformed = 0;
-    std::uint64_t anew = 0;  ///< times that everything was told anew, as the other copy was silent
+    std::uint64_t no_place = 0;  ///< connections of the other copy that found no place here
+    std::uint64_t anew = 0;  ///< times that everything was told anew: the other copy was silent, or
+                             ///< too far behind
     std::uint64_t agreed = 0;  ///< new assignments after which a master need not tell everything
   };
 
@@ -123,6 +130,8 @@ class ShardCopy {
   void tell(std::span<const std::byte> record, Tick now) {
     sending_.append(RecordKind::change, record, now);
   }
+  /// The caller has lost changes, as too many waited: everything is told anew.
+  void begin_anew() { has_lost_ = true; }
   /// @}
 
   CopyRole role() const { return now_.role; }
@@ -136,6 +145,8 @@ class ShardCopy {
   bool is_settled() const { return now_.is_settled; }
   /// Number of the next record that is told.
   std::uint64_t next() const { return sending_.next(); }
+  /// All records of this stream before that number are applied at the other copy.
+  std::uint64_t acknowledged() const { return sending_.acknowledged(); }
   /// True if no copy lacks what was told with that record.
   bool is_known(std::uint64_t record) const {
     if (now_.other == Member::none) return true;
@@ -167,6 +178,7 @@ class ShardCopy {
   bool is_in_sync_ = false;
   // Sending:
   bool tells_all_ = false;                    // `told_all` is still to be told
+  bool has_lost_ = false;                     // all is to be told anew
   std::optional<std::uint64_t> told_all_at_;  // number of `told_all`
   std::optional<GoingOn> going_on_;           // what the other copy told when it was the master
   // Receiving:

@@ -37,9 +37,9 @@ class Side final : public ShardCopy::Records, public ShardCopy::Outbox {
     for (const std::uint32_t key : stale) connections.erase(key);
     stale.clear();
   }
-  void apply(std::span<const std::byte> bytes) override {
+  Applied apply(std::span<const std::byte> bytes) override {
     std::array<std::uint32_t, 2> record{};
-    ASSERT_EQ(bytes.size(), sizeof(record));
+    if (bytes.size() != sizeof(record)) return Applied::malformed;
     std::memcpy(record.data(), bytes.data(), sizeof(record));
     stale.erase(record[0]);
     if (record[1] != 0) {
@@ -47,6 +47,7 @@ class Side final : public ShardCopy::Records, public ShardCopy::Outbox {
     } else {
       connections.erase(record[0]);
     }
+    return Applied::done;
   }
   void send(Member to, const MessageHead& head, std::span<const std::byte> payload) override {
     sent.push_back({to, head, {payload.begin(), payload.end()}});

@@ -16,6 +16,16 @@ namespace millrace {
 /// A process of a server in the cluster. A process that starts anew is another member.
 enum class Member : std::uint64_t { none = 0 };
 
+/// The workers of a process send under numbers of their own, which differ from that of the process,
+/// whose last byte is 0, in the last byte.
+inline constexpr std::uint64_t kWorkersOfMember = 256;
+constexpr Member process_of(Member sender) {
+  return Member{static_cast<std::uint64_t>(sender) / kWorkersOfMember * kWorkersOfMember};
+}
+constexpr Member sender_of(Member process, unsigned worker) {
+  return Member{static_cast<std::uint64_t>(process) + worker};
+}
+
 /// Number of an assignment of a shard: its master and its slave. The store raises it by one
 /// compare-and-swap with every assignment, so no two assignments of a shard have the same.
 using Epoch = std::uint64_t;
@@ -36,6 +46,7 @@ struct MessageHead {
     records,       ///< `count` records, the first of them with that `number`
     acknowledged,  ///< all records before `number` are applied
     newer_epoch,   ///< the receiver's message was of an older epoch than `epoch`
+    hello,         ///< one server of a pair to the other (pair.h): about all shards
   };
   /// In `open`: the receiver, the master until now, need not be told what it told (`GoingOn`).
   static constexpr std::uint8_t kGoesOn = 1;

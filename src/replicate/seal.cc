@@ -5,7 +5,9 @@
 #include <openssl/params.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
+#include <string>
 #include <string_view>
 
 namespace millrace {
@@ -37,12 +39,8 @@ const unsigned char* raw(const std::byte* bytes) {
   return reinterpret_cast<const unsigned char*>(bytes);
 }
 
-/// Returns the key with which that member seals (RFC 5869; no salt); none if the library fails.
-std::optional<ClusterKey> key_of(ClusterKey cluster, Member sender) {
-  constexpr std::string_view kPurpose = "millrace replicate";
-  std::array<char, kPurpose.size() + sizeof(sender)> info;
-  std::memcpy(info.data(), kPurpose.data(), kPurpose.size());
-  std::memcpy(info.data() + kPurpose.size(), &sender, sizeof(sender));
+/// Makes bytes from the cluster's key (RFC 5869; no salt). False: the library fails.
+bool derive_bytes(ClusterKey cluster, std::string info, std::span<std::byte> to) {
   std::array<char, 7> digest{"SHA256"};
   const std::array<OSSL_PARAM, 4> parameters{
       OSSL_PARAM_construct_utf8_string("digest", digest.data(), 0),
@@ -51,12 +49,20 @@ std::optional<ClusterKey> key_of(ClusterKey cluster, Member sender) {
       OSSL_PARAM_construct_end()};
   EVP_KDF* const kdf = EVP_KDF_fetch(nullptr, "HKDF", nullptr);
   EVP_KDF_CTX* const context = EVP_KDF_CTX_new(kdf);
-  ClusterKey key;
-  const bool is_derived = context != nullptr && EVP_KDF_derive(context, raw(key.data()), key.size(),
+  const bool is_derived = context != nullptr && EVP_KDF_derive(context, raw(to.data()), to.size(),
                                                                parameters.data()) == 1;
   EVP_KDF_CTX_free(context);
   EVP_KDF_free(kdf);
-  return is_derived ? std::optional(key) : std::nullopt;
+  return is_derived;
+}
+
+/// Returns the key with which that member seals; none if the library fails.
+std::optional<ClusterKey> key_of(const ClusterKey& cluster, Member sender) {
+  std::string info = "millrace replicate";
+  const auto number = std::bit_cast<std::array<char, sizeof(sender)>>(sender);
+  info.append(number.data(), number.size());
+  ClusterKey key;
+  return derive_bytes(cluster, std::move(info), key) ? std::optional(key) : std::nullopt;
 }
 
 /// Returns a context that seals, or opens, with that member's key; null if the library fails.
@@ -84,6 +90,26 @@ std::unexpected<Error> no_cipher() {
 }
 
 }  // namespace
+
+Result<void> derive(const ClusterKey& key, std::string_view purpose, std::span<std::byte> to) {
+  if (!derive_bytes(key, "millrace " + std::string(purpose), to)) return no_cipher();
+  return {};
+}
+
+std::uint32_t digest_of(std::string_view text) {
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  EVP_Digest(text.data(), text.size(), digest.data(), nullptr, EVP_sha256(), nullptr);
+  std::uint32_t first = 0;
+  std::memcpy(&first, digest.data(), sizeof(first));
+  return first;
+}
+
+std::optional<SealedFor> ends_of(std::span<const std::byte> datagram) {
+  if (datagram.size() < kSealBytes) return std::nullopt;
+  Head head{};
+  std::memcpy(&head, datagram.data(), kHead);
+  return SealedFor{Member{head.sender}, Member{head.receiver}};
+}
 
 void detail::FreeCipher::operator()(evp_cipher_ctx_st* context) const {
   EVP_CIPHER_CTX_free(context);

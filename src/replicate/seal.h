@@ -20,6 +20,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -33,8 +34,23 @@ namespace millrace {
 /// The key that all members of a cluster have.
 using ClusterKey = std::array<std::byte, 32>;
 
+/// Makes bytes for a purpose from the cluster's key: the same at all members, and of no use to find
+/// the key. Errors (failed): the library for encryption does not work.
+Result<void> derive(const ClusterKey& key, std::string_view purpose, std::span<std::byte> to);
+
+/// Returns a digest that two members compare, to see that they have the same text.
+std::uint32_t digest_of(std::string_view text);
+
 /// Version of the datagrams, and of the messages in them.
 inline constexpr std::uint32_t kSealVersion = 1;
+
+/// The ends of a sealed datagram, as it says itself: not yet authenticated.
+struct SealedFor {
+  Member sender = Member::none;
+  Member receiver = Member::none;
+};
+/// Returns them; none if it is too short.
+std::optional<SealedFor> ends_of(std::span<const std::byte> datagram);
 
 /// Bytes by which a sealed datagram is longer than its content.
 inline constexpr std::size_t kSealBytes = 44;
@@ -97,8 +113,11 @@ class Opener {
 
   /// From now on opens what that member seals. Errors (failed): the library does not work.
   Result<void> admit(Member sender);
-  /// Opens nothing more of that member.
+  bool has_admitted(Member sender) const { return senders_.contains(sender); }
+  /// Opens nothing more of that member, ...
   void forget(Member sender) { senders_.erase(sender); }
+  /// ... or of any.
+  void forget_all() { senders_.clear(); }
   /// Opens a datagram. None: it is not for this member from one that is admitted, or it came
   /// before; a counter says which.
   std::optional<Opened> open(std::span<const std::byte> datagram);

@@ -25,7 +25,7 @@ namespace millrace {
 class SendingStream {
  public:
   /// Messages that may wait for their acknowledgement.
-  static constexpr unsigned kMessages = 256;
+  static constexpr unsigned kMessages = 64;
   /// Messages that may be on their way, at least: more where nothing is lost, half as many after a
   /// loss (as TCP's congestion window, RFC 5681).
   static constexpr unsigned kLeastOnTheWay = 4;

@@ -123,7 +123,9 @@ TEST(Stream, KeepsNoMoreThanItsMessages) {
     pair.sent.clear();
     pair.acknowledge(Tick{ms});
   }
-  EXPECT_EQ(rounds, (std::vector<std::size_t>{64, 128, 64})) << "twice as many where all arrive";
+  constexpr std::size_t kAll = SendingStream::kMessages;
+  EXPECT_EQ(rounds, (std::vector<std::size_t>{kAll / 4, kAll / 2, kAll / 4}))
+      << "twice as many where all arrive";
   EXPECT_TRUE(pair.sending.has_room());
   EXPECT_EQ(pair.applied.size(), told);
 }

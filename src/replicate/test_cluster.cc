@@ -31,18 +31,19 @@ void Copy::tell_all() {
   }
 }
 
-void Copy::apply(std::span<const std::byte> bytes) {
+auto Copy::apply(std::span<const std::byte> bytes) -> Applied {
   if (world_.delivering != core.epoch())
-    return world_.fail("a message of an older epoch changes something");
+    return world_.fail("a message of an older epoch changes something"), Applied::malformed;
   Record record;
-  if (bytes.size() != sizeof(record)) return world_.fail("a record came out different");
+  if (bytes.size() != sizeof(record))
+    return world_.fail("a record came out different"), Applied::malformed;
   std::memcpy(&record, bytes.data(), sizeof(record));
   if (world_.mistake == Mistake::acknowledged_early && core.role() == CopyRole::slave)
-    return late_.emplace_back(world_.now + 30, record), void();
+    return late_.emplace_back(world_.now + 30, record), Applied::done;
   stale_.erase(record.key);
   if (core.role() == CopyRole::master) {
     // The slave has opened it while packets came there. From now on it is this copy's.
-    if (record.is_there == 0 || connections.contains(record.key)) return;
+    if (record.is_there == 0 || connections.contains(record.key)) return Applied::done;
     changed_.insert(record.key);
   } else {
     own.erase(record.key);
@@ -50,8 +51,9 @@ void Copy::apply(std::span<const std::byte> bytes) {
   const auto is = connections.find(record.key);
   const bool is_other = is != connections.end() && is->second.port != record.port;
   if (record.is_there == 0 || is_other) end(record.key);
-  if (record.is_there == 0) return;
+  if (record.is_there == 0) return Applied::done;
   connections[record.key] = {record.customer, record.port, world_.now};
+  return Applied::done;
 }
 
 void Copy::assign(const Assignment& to) {

@@ -76,7 +76,7 @@ class Copy final : public ShardCopy::Records {
   void end_all() override {
     for (const std::uint32_t key : std::exchange(stale_, {})) end(key);
   }
-  void apply(std::span<const std::byte> bytes) override;
+  Applied apply(std::span<const std::byte> bytes) override;
 
   void assign(const Assignment& to);
   /// Serves a packet of a customer. Returns the public port, none if it is dropped.

@@ -57,7 +57,7 @@ WorkersExchange::~WorkersExchange() {
     while (const std::size_t count = exchange_->ring(from, worker_).pop(left)) {
       for (std::size_t i = 0; i < count; ++i) {
         const auto item = std::bit_cast<std::uintptr_t>(left[i]);
-        if ((item & kMessage) == 0) port_->drop(item & ~std::uintptr_t{kTags});
+        if ((item & kTags) != kMessage) port_->drop(item & ~std::uintptr_t{kTags});
       }
     }
   }
@@ -66,7 +66,7 @@ WorkersExchange::~WorkersExchange() {
 
 void WorkersExchange::set_lines(std::vector<Line*> lines) {
   lines_ = std::move(lines);
-  lines_[worker_]->set_between(this);
+  lines_[worker_]->add_between(*this);
 }
 
 bool WorkersExchange::is_at_rest() const {
@@ -104,18 +104,22 @@ void WorkersExchange::receive(Burst& burst) {
 }
 
 void WorkersExchange::receive(Burst& burst, std::uintptr_t item, unsigned from) {
-  if ((item & kMessage) != 0) {
+  if ((item & kTags) == kMessage) {
     shards_.receive(*std::bit_cast<MoveMessage*>(item & ~std::uintptr_t{kTags}));
     return;
   }
   const Handle packet = item & ~std::uintptr_t{kTags};
-  if ((item & kNews) != 0) {
-    port_->hear(packet);
+  if ((item & kTags) != kPacket) {
+    (item & kTags) == kNews ? port_->hear(packet) : port_->copy(packet);
     return port_->drop(packet);
   }
   const unsigned at = burst.size++;
   port_->place(burst, at, packet);
   from_[at] = static_cast<std::uint8_t>(from);
+}
+
+void WorkersExchange::number_shards(Burst& burst, const Steering& steering) const {
+  if (!hands_over() && owners_->spread() != nullptr) owners_->number_shards(burst, steering);
 }
 
 template <class K>

@@ -57,6 +57,8 @@ class WorkersExchange final : public Line::Between, private MovingWorker {
     virtual void passed_on(Handle packet) = 0;
     /// Shows the worker's host a packet that the hosts of all workers must see.
     virtual void hear(Handle packet) = 0;
+    /// Shows the worker's copies a packet of the other server (copies.h).
+    virtual void copy(Handle /*packet*/) {}
   };
   struct alignas(64) Counters {
     Counter handed_over;  ///< packets sent to the workers that have their shards
@@ -85,6 +87,10 @@ class WorkersExchange final : public Line::Between, private MovingWorker {
   /// Sends that worker a packet that its host must see, with one reference to the packet's memory;
   /// drops the reference if the ring is full.
   void tell(unsigned worker, Handle packet) { push(worker, packet, kNews); }
+  /// Sends that worker a packet of the other server, in the same way.
+  void pass_copies(unsigned worker, Handle packet) { push(worker, packet, kCopies); }
+  /// Writes `Burst::shard` for packets in lanes, if `hand_over` is not called.
+  void number_shards(Burst& burst, const Steering& steering) const;
 
   void between_bursts(Burst& next, Burst& after) override;
 
@@ -105,7 +111,7 @@ class WorkersExchange final : public Line::Between, private MovingWorker {
 
  private:
   /// The kinds of things that a ring carries, in the lowest bits of a pointer.
-  enum Tag : std::uintptr_t { kPacket = 0, kNews = 1, kMessage = 2, kTags = 3 };
+  enum Tag : std::uintptr_t { kPacket = 0, kNews = 1, kMessage = 2, kCopies = 3, kTags = 3 };
   /// Connections of each family that are packed between two bursts while no packets wait. While
   /// packets wait, one connection of each family is packed every `kBusyBursts` bursts: packets of
   /// other shards then take some 3 % more time.

@@ -47,7 +47,8 @@ Result<Workers> Workers::create(unsigned count, const LineConfig& config,
   LineConfig of_one = line;
   const auto share = [&](std::size_t capacity) {
     const std::size_t even = capacity_of_one(capacity, count, entries);
-    return line.shards_that_move == 0 ? even : std::min(capacity, kMostShares * even);
+    return line.shards_that_move == 0 || line.copies ? even
+                                                     : std::min(capacity, kMostShares * even);
   };
   of_one.capacity = share(line.capacity);
   of_one.capacity_v6 = share(line.capacity_v6);

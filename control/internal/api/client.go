@@ -61,6 +61,18 @@ func (c *Client) Stats(ctx context.Context) (stats Stats, err error) {
 	return stats, err
 }
 
+// Pair is GET /pair: the two servers of a pair.
+func (c *Client) Pair(ctx context.Context) (pair Pair, err error) {
+	err = c.Call(ctx, http.MethodGet, "/pair", nil, &pair)
+	return pair, err
+}
+
+// TellPair is POST /pair/active, /pair/standby or /pair/gone.
+func (c *Client) TellPair(ctx context.Context, word string) (pair Pair, err error) {
+	err = c.Call(ctx, http.MethodPost, "/pair/"+word, nil, &pair)
+	return pair, err
+}
+
 // Explain is GET /explain: the verdict that a packet of that flow would get, and why.
 func (c *Client) Explain(ctx context.Context, flow url.Values) (answer Explanation, err error) {
 	err = c.Call(ctx, http.MethodGet, "/explain", flow, &answer)

@@ -214,3 +214,29 @@ type MovedShard struct {
 	Worker int     `json:"worker"`
 	TookMs float64 `json:"took_ms"`
 }
+
+// Pair is what a server of a pair knows of both.
+type Pair struct {
+	Number       int
+	Active       bool   // packets go to it
+	Role         string // master, slave or none
+	Epoch        uint64
+	Shards       int
+	ShardsInSync int  `json:"shards_in_sync"`
+	InSync       bool `json:"in_sync"`
+	Settled      bool // no other process has connections that have ended here
+	Gives        bool // customers get what the function gives, such as ports
+	Ready        bool // packets may come to this server
+	Disagreement string
+	Other        *OtherServer // nil: it has never been heard
+	Counters     map[string]uint64
+}
+
+// OtherServer is the other server of a pair, as it was last heard.
+type OtherServer struct {
+	Heard  bool // within the last second
+	Number int
+	Active bool
+	Role   string
+	InSync bool `json:"in_sync"`
+}

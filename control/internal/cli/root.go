@@ -77,7 +77,7 @@ It speaks to the control socket of "millrace run", which only the user that runs
 		"{{if and .HasAvailableSubCommands (not .Runnable)}}\n  {{.CommandPath}}", 1))
 	a.socket = api.DefaultSocket()
 	root.PersistentFlags().Var(text{&a.socket, "PATH"}, "socket", "millrace's control socket")
-	root.AddCommand(a.stats(), a.top(), a.connections(), a.explain(), a.trace(), a.shards(), a.drain(), a.firewall(), a.nat(), a.kill(),
+	root.AddCommand(a.stats(), a.top(), a.connections(), a.explain(), a.trace(), a.shards(), a.drain(), a.firewall(), a.nat(), a.pair(), a.kill(),
 		a.reload(), a.upgrade(), a.health(), a.exporter())
 	for _, command := range append(root.Commands(), root) {
 		command.DisableFlagsInUseLine = true

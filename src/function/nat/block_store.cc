@@ -21,6 +21,19 @@ Result<std::shared_ptr<BlockStore>> BlockStore::create(std::size_t blocks, const
   return made;
 }
 
+void BlockStore::note_copies(const CopiesState& state, Tick now) {
+  if (state.has_settled && !has_settled_.load(std::memory_order_relaxed)) {
+    settled_at_.store(now.ms, std::memory_order_relaxed);
+    has_settled_.store(true, std::memory_order_release);
+  }
+  const bool opens = state.has_settled && state.both_are_new;
+  if (!is_open_.load(std::memory_order_relaxed) && (opens || is_open(now)))
+    is_open_.store(true, std::memory_order_release);
+  if (state.is_sure) return;
+  unsure_at_.store(now.ms, std::memory_order_relaxed);
+  was_unsure_.store(true, std::memory_order_release);
+}
+
 BlockStore::~BlockStore() {
   for (auto& extent : extents_) delete extent.load(std::memory_order_relaxed);
 }

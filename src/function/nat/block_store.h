@@ -19,9 +19,12 @@
 #include <utility>
 #include <vector>
 
+#include "core/elapsed.h"
 #include "core/relaxed.h"
+#include "function/copies.h"
 #include "function/nat/block_events.h"
 #include "function/nat/customer_number.h"
+#include "function/nat/gone_forwards.h"
 #include "function/nat/mappings.h"
 #include "function/nat/settings.h"
 #include "function/nat/table_memory.h"
@@ -99,6 +102,8 @@ class BlockStore {
  public:
   static constexpr std::size_t kMostBlocks = std::size_t{1} << 22;
   static constexpr std::size_t kMostExtents = 4096;
+  /// Time for which a port rests before another customer gets it (RFC 6888, REQ-8).
+  static constexpr std::uint32_t kRestMs = GoneForwards::kRestMs;
 
   struct Bucket {
     std::atomic<bool> is_locked = false;
@@ -130,6 +135,38 @@ class BlockStore {
     const Hash hash = hasher_(KeyV4{.source = address_with(customer), .destination = {}});
     return buckets_[hash & (buckets_.size() - 1)];
   }
+  /// Sets which blocks this server gives to customers, if another server gives the rest. Before
+  /// any worker uses the store.
+  void set_share(const Share& share) {
+    share_ = share;
+    is_open_.store(share.of == 1, std::memory_order_relaxed);
+  }
+  /// True if this server may give the block to a customer, and no other server may.
+  bool is_given_here(std::uint32_t block) const {
+    const BlockExtent& extent = extent_of(block);
+    // A part of a deterministic pool is one customer's, whichever server gives him a port.
+    return share_.of == 1 || extent.is.is_deterministic ||
+           (block - extent.first_block) % extent.per_address % share_.of == share_.number;
+  }
+  const Share& share() const { return share_; }
+  /// @name What is known of the other server
+  /// @{
+  void note_copies(const CopiesState& state, Tick now);
+  bool may_give() const { return is_open_.load(std::memory_order_acquire); }
+  /// True if customers may get blocks.
+  bool is_open(Tick now) const {
+    return is_open_.load(std::memory_order_acquire) ||
+           (has_settled_.load(std::memory_order_acquire) &&
+            elapsed_ms(Tick{settled_at_.load(std::memory_order_relaxed)}, now) >= kRestMs);
+  }
+  /// True if nobody can have used a port any more since `kRestMs` whose last use here was then.
+  bool has_rested(Tick last, Tick now) const {
+    if (elapsed_ms(last, now) < kRestMs) return false;
+    return !was_unsure_.load(std::memory_order_acquire) ||
+           elapsed_ms(Tick{unsure_at_.load(std::memory_order_relaxed)}, now) >= kRestMs;
+  }
+  /// @}
+
   const Hasher& hasher() const { return hasher_; }
   /// Returns how many blocks have become free so far, new ones included.
   std::uint64_t freed() const { return freed_.load(std::memory_order_acquire); }
@@ -144,6 +181,12 @@ class BlockStore {
   std::uint32_t gap_of(std::uint32_t blocks) const;
 
   Hasher hasher_;
+  Share share_;
+  std::atomic<bool> is_open_ = true;
+  std::atomic<bool> has_settled_ = false;
+  std::atomic<std::uint32_t> settled_at_ = 0;  // a tick
+  std::atomic<bool> was_unsure_ = false;
+  std::atomic<std::uint32_t> unsure_at_ = 0;  // the latest tick at which it was not sure
   BlockEvents events_;
   std::mutex naming_;
   ReservedMemory memory_;

@@ -178,24 +178,13 @@ class NatView final : public FunctionView {
   bool is_live_;
 };
 
-/// Returns a group of customers as another process is told of it.
-Json told(const NatSettings& settings, const CustomerGroup& group) {
-  const std::string& port = settings.ports[group.link];
-  if (!group.vlans.is_empty())
-    return {{"port", port}, {"vlans", to_string(group.vlans)}, {"name", group.name}};
-  return {{"port", port},
-          {"ends", to_string(group.ends)},
-          {"key", group.key ? Json(*group.key) : Json()},
-          {"name", group.name}};
-}
-
 /// Returns the number up to which customers are those of the process that sent `offered`.
 Zone same_in(const NatSettings& settings, const Json& offered) {
   const Customers& customers = *settings.customers;
   const Json theirs = offered.value("nat_customers", Json::array());
-  for (std::size_t n = 0; n < customers.groups().size(); ++n) {
-    if (n >= theirs.size() || theirs[n] != told(settings, customers.groups()[n]))
-      return customers.first_of(n) - 1;
+  const Json ours = settings.customers_as_json();
+  for (std::size_t n = 0; n < ours.size(); ++n) {
+    if (n >= theirs.size() || theirs[n] != ours[n]) return customers.first_of(n) - 1;
   }
   // Customers with greater numbers are there only in the other process.
   return customers.size();
@@ -213,7 +202,15 @@ std::unexpected<Refusal> wrong(std::string_view name, std::string_view value,
 Result<std::unique_ptr<FunctionDeployment>> NatDeployment::create(
     std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run) {
   auto is = std::static_pointer_cast<const NatSettings>(std::move(settings));
-  auto blocks = PortBlocks::create(is->pools, run.secret);
+  for (const NatPool& pool : is->pools) {
+    if (run.share.of > 1 && !pool.is_deterministic && pool.blocks_per_address() < run.share.of)
+      return std::unexpected(
+          Error{"nat.pool " + pool.name +
+                    ": each address is one block of ports, and each server of a pair needs one: "
+                    "give a smaller block_size",
+                Error::Kind::usage});
+  }
+  auto blocks = PortBlocks::create(is->pools, run.secret, run.share);
   if (!blocks) return std::unexpected(blocks.error());
   std::shared_ptr<PortBlocks> shared = std::move(*blocks);
   std::unique_ptr<BlockLog> log;
@@ -240,10 +237,7 @@ NatDeployment::NatDeployment(std::shared_ptr<const NatSettings> settings,
 
 /// Tells which numbers customers have, since connections know customers by them.
 bool NatDeployment::tell_first(Json& to, const OnEachWorker&) const {
-  Json groups = Json::array();
-  for (const CustomerGroup& group : settings_->customers->groups())
-    groups.push_back(told(*settings_, group));
-  to["nat_customers"] = std::move(groups);
+  to["nat_customers"] = settings_->customers_as_json();
   return true;
 }
 

@@ -25,6 +25,7 @@ class NatDeployment final : public FunctionDeployment {
   Result<Review> update(std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run,
                         const OnEachWorker& on_each) override;
   bool can_undo_update() const override { return false; }  // lost blocks do not come back
+  bool may_give() const override { return blocks_->may_give(); }
   bool tell_first(Json& to, const OnEachWorker& on_each) const override;
   std::shared_ptr<const FunctionView> view() const override;
   Json statistics() const override;

@@ -62,6 +62,7 @@ class NatV4 final : public FunctionFor<KeyV4> {
   static bool is_translated(const std::byte* image);
 
   void note_time(Tick now) { now_ = now; }
+  void note_copies(const CopiesState& state, Tick now) const { blocks_->note_copies(state, now); }
   Tick take_on(std::shared_ptr<const NatSettings>& settings, std::shared_ptr<PortBlocks>& blocks) {
     settings_.swap(settings);
     blocks_.swap(blocks);
@@ -190,6 +191,7 @@ class Nat final : public Function {
 
   bool needs_entries() const override { return true; }
   void note_time(Tick now) override { v4_.note_time(now); }
+  void note_copies(const CopiesState& state, Tick now) override { v4_.note_copies(state, now); }
   FunctionFor<KeyV4>& v4() override { return v4_; }
   FunctionFor<KeyV6>& v6() override { return v6_; }
 

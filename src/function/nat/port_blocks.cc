@@ -14,7 +14,7 @@ PortBlocks::PortBlocks(std::shared_ptr<BlockStore> store)
     : store_(std::move(store)), blocks_(*store_), hasher_(store_->hasher()) {}
 
 Result<std::unique_ptr<PortBlocks>> PortBlocks::create(std::span<const NatPool> pools,
-                                                       Secret secret) {
+                                                       Secret secret, const Share& share) {
   std::size_t blocks = 0;
   for (const NatPool& pool : pools) {
     for (const Prefix<AddressV4>& prefix : pool.prefixes)
@@ -22,6 +22,7 @@ Result<std::unique_ptr<PortBlocks>> PortBlocks::create(std::span<const NatPool> 
   }
   auto store = BlockStore::create(blocks, secret);
   if (!store) return std::unexpected(store.error());
+  (*store)->set_share(share);
   return make(pools, std::move(*store), nullptr);
 }
 
@@ -112,6 +113,7 @@ std::uint32_t PortBlocks::claim_at(Pool& pool, std::uint32_t begin, CustomerNumb
          free &= free - 1) {
       const unsigned in_address = n * 64 + static_cast<unsigned>(std::countr_zero(free));
       if (in_address >= extent.per_address) break;
+      if (!blocks_.is_given_here(begin + in_address)) continue;
       const std::uint32_t block = claim(pool, begin + in_address, customer, now);
       if (block != kNone) return block;
     }
@@ -211,8 +213,8 @@ void PortBlocks::make_free(std::uint32_t block) {
   blocks_.note_freed();
 }
 
-/// Makes a block free that nobody has used for `kRestMs`.
-void PortBlocks::reclaim(Pool& pool, std::uint32_t block, Tick now) {
+/// Makes a block free that nobody has used for `kRestMs`; without `waits`, that nobody uses.
+void PortBlocks::reclaim(Pool& pool, std::uint32_t block, Tick now, bool waits) {
   Block& is = blocks_[block];
   const CustomerNumber customer = is.customer.load(std::memory_order_acquire);
   if (customer == 0 || is.uses.load(std::memory_order_relaxed) != 0) return;
@@ -221,7 +223,7 @@ void PortBlocks::reclaim(Pool& pool, std::uint32_t block, Tick now) {
   const Guard guard(bucket);
   const bool rests = is.customer.load(std::memory_order_relaxed) == customer &&
                      is.uses.load(std::memory_order_relaxed) == 0;
-  if (!rests || elapsed_ms(is.idle_since, now) < kRestMs) return;
+  if (!rests || (waits && !blocks_.has_rested(is.idle_since, now))) return;
   if (is_logged(block) && !events().note(false, block, customer, now)) return;
   remove(bucket, block);
   give_back_tables(block);

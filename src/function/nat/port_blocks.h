@@ -83,9 +83,11 @@ static_assert(sizeof(PortRef) == 6);
 /// Numbers of one pool.
 struct PoolUse {
   std::uint64_t addresses = 0;
-  std::uint64_t blocks = 0;     ///< that there are
-  std::uint64_t held = 0;       ///< blocks that customers have, also those without mappings
-  std::uint64_t resting = 0;    ///< blocks without mappings among them
+  std::uint64_t blocks = 0;   ///< that there are
+  std::uint64_t held = 0;     ///< blocks that customers have, also those without mappings
+  std::uint64_t resting = 0;  ///< blocks without mappings among them
+  /// Blocks in use that this server gives; all of them, if there is no other server.
+  std::uint64_t given_in_use = 0;
   std::uint64_t customers = 0;  ///< with at least one session
   std::uint64_t sessions = 0;
   std::uint64_t mappings = 0;
@@ -121,16 +123,22 @@ struct HeldBlock {
 
 class PortBlocks {
  public:
-  static constexpr std::uint32_t kRestMs = GoneForwards::kRestMs;
+  static constexpr std::uint32_t kRestMs = BlockStore::kRestMs;
   static constexpr std::size_t kMostBlocks = BlockStore::kMostBlocks;
   static constexpr std::size_t kMostPools = BlockStore::kMostExtents;
 
   /// There are at most `kMostPools`, with at most `kMostBlocks` blocks. Error (failed): no address
   /// space.
   static Result<std::unique_ptr<PortBlocks>> create(std::span<const NatPool> pools,
-                                                    Secret secret = Secret::random());
+                                                    Secret secret = Secret::random(),
+                                                    const Share& share = {});
   PortBlocks(const PortBlocks&) = delete;
   PortBlocks& operator=(const PortBlocks&) = delete;
+
+  /// Notes what is known of the other server, if there is one. Any worker, with its tick.
+  void note_copies(const CopiesState& state, Tick now) { store_->note_copies(state, now); }
+  /// True if customers may get blocks, as of the last `note_copies`.
+  bool may_give() const { return store_->may_give(); }
 
   /// @name Other pools
   /// One thread at a time calls these, which no worker is.
@@ -356,7 +364,7 @@ class PortBlocks {
   void remove(Bucket& bucket, std::uint32_t block);
   void give_back_tables(std::uint32_t block);
   void make_free(std::uint32_t block);
-  void reclaim(Pool& pool, std::uint32_t block, Tick now);
+  void reclaim(Pool& pool, std::uint32_t block, Tick now, bool waits = true);
   bool reclaim_near(Pool& pool, CustomerNumber customer, Tick now);
 
   void look_at_others(const PortBlocks& before);

@@ -250,7 +250,7 @@ void PortBlocks::free_if_rested(std::uint32_t block, Tick now) {
   if (is.customer.load(std::memory_order_acquire) != kNobody) return;
   const Guard guard(bucket_of(kNobody));
   if (is.customer.load(std::memory_order_relaxed) == kNobody &&
-      is.uses.load(std::memory_order_relaxed) == 0 && elapsed_ms(is.idle_since, now) >= kRestMs &&
+      is.uses.load(std::memory_order_relaxed) == 0 && blocks_.has_rested(is.idle_since, now) &&
       !is_elsewhere(block, true))
     make_free(block);
 }
@@ -282,7 +282,7 @@ void PortBlocks::drop(Bucket& bucket, std::uint32_t block, Tick now) {
   remove(bucket, block);
   give_back_tables(block);
   if (is_logged(block)) events().note_loss(block, is.customer.load(std::memory_order_relaxed), now);
-  if (elapsed_ms(is.idle_since, now) < kRestMs) {
+  if (!blocks_.has_rested(is.idle_since, now)) {
     is.customer.store(kNobody, std::memory_order_release);
   } else {
     make_free(block);

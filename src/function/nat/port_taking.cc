@@ -97,12 +97,18 @@ std::optional<PortRef> PortBlocks::share(Pool& pool, std::uint32_t first, const 
                                   .destination = wanted.remote.address,
                                   .source_port = wanted.inside.port,
                                   .destination_port = wanted.remote.port});
-  std::uint64_t ports = pool.is.block_size;
-  for (std::uint32_t block = blocks_[first].next; block != kNone; block = blocks_[block].next)
+  const auto next_given = [this](std::uint32_t at) {
+    while (at != kNone && !blocks_.is_given_here(at)) at = blocks_[at].next;
+    return at;
+  };
+  std::uint64_t ports = 0;
+  for (std::uint32_t at = next_given(first); at != kNone; at = next_given(blocks_[at].next))
     ports += pool.is.block_size;
+  if (ports == 0) return std::nullopt;
   std::uint64_t port = (hash % ports + wanted.attempt) % ports;
-  std::uint32_t block = first;
-  for (; port >= pool.is.block_size; port -= pool.is.block_size) block = blocks_[block].next;
+  std::uint32_t block = next_given(first);
+  for (; port >= pool.is.block_size; port -= pool.is.block_size)
+    block = next_given(blocks_[block].next);
   const Mappings all = mappings_made(block, sought.space);
   const auto offset = static_cast<std::uint16_t>(port);
   if (is_kept(wanted, PortRef{block, offset})) return std::nullopt;
@@ -155,6 +161,8 @@ auto PortBlocks::take_now(Pool& pool, const Wanted& wanted, bool& lacks_block)
   if (first != kNone && blocks_[first].sessions >= pool.is.sessions_per_customer)
     return std::unexpected(Verdict::customer_limit);
   std::optional<PortRef> ref;
+  const bool may_claim = blocks_.is_open(wanted.now);
+  if (first == kNone && !may_claim) return std::unexpected(Verdict::no_port);
   if (first == kNone) {
     const std::uint32_t block = claim_for(pool, first, customer, wanted.now);
     if (block == kNoRecord) return std::unexpected(Verdict::no_record);
@@ -173,9 +181,12 @@ auto PortBlocks::take_now(Pool& pool, const Wanted& wanted, bool& lacks_block)
   if (wanted.attempt == 0) {
     ref = find(first, sought);
     std::uint32_t held = 0;
-    for (std::uint32_t block = first; !ref && block != kNone; block = blocks_[block].next, ++held)
+    for (std::uint32_t block = first; !ref && block != kNone; block = blocks_[block].next) {
+      if (!blocks_.is_given_here(block)) continue;
       ref = take_in(pool, block, wanted, sought);
-    if (!ref && held < pool.is.blocks_per_customer) {
+      ++held;
+    }
+    if (!ref && may_claim && held < pool.is.blocks_per_customer) {
       const std::uint32_t block = claim_for(pool, first, customer, wanted.now);
       if (block == kNoRecord) return std::unexpected(Verdict::no_record);
       lacks_block = block == kNone;
@@ -223,21 +234,25 @@ auto PortBlocks::take_again(const Wanted& wanted, const EndpointV4& outside, con
     const std::uint32_t own = range_of(pool, customer);
     if (own == kNone || blocks_.extent_of(own).begin_of(own) != place->begin) return refused;
   }
+  const std::uint32_t block = space == kNoSpace ? kNone : block_at(*place, outside.port);
+  // The other server has given its block to another customer: it has rested there.
+  if (block != kNone && !blocks_.is_given_here(block) &&
+      blocks_[block].customer.load(std::memory_order_relaxed) != customer)
+    reclaim(pool, block, wanted.now, false);
   Bucket& bucket = bucket_of(customer);
   const Guard guard(bucket);
   std::uint32_t first = first_of(bucket, customer, pool.id);
   if (holds && first != kNone && blocks_[first].sessions == UINT16_MAX) return refused;
   if (space == kNoSpace) {
     if (first == kNone) {
-      const std::uint32_t block = pool.is.is_deterministic
-                                      ? claim_for(pool, first, customer, wanted.now)
-                                      : claim_at(pool, place->begin, customer, wanted.now);
-      if (block >= kNoRecord) return refused;
-      append(bucket, first, block);
+      const std::uint32_t his = pool.is.is_deterministic
+                                    ? claim_for(pool, first, customer, wanted.now)
+                                    : claim_at(pool, place->begin, customer, wanted.now);
+      if (his >= kNoRecord) return refused;
+      append(bucket, first, his);
     }
     return count(first, {first, PortRef::kNoPort}, wanted);
   }
-  const std::uint32_t block = block_at(*place, outside.port);
   if (block == kNone || !may_have(pool, block, customer)) return refused;
   if (blocks_[block].customer.load(std::memory_order_relaxed) != customer) {
     if (claim(pool, block, customer, wanted.now) >= kNoRecord) return refused;

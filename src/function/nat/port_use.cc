@@ -92,7 +92,9 @@ PoolUse PortBlocks::use_of(std::size_t number) const {
       if (blocks_[block].customer.load(std::memory_order_relaxed) != customer ||
           blocks_[block].pool != pool.id)
         continue;
-      is.resting += blocks_[block].uses.load(std::memory_order_relaxed) == 0;
+      const bool rests = blocks_[block].uses.load(std::memory_order_relaxed) == 0;
+      is.resting += rests;
+      is.given_in_use += !rests && blocks_.is_given_here(block);
       is.mappings += count_mappings(block);
       if (first_of(bucket, customer, pool.id) != block) continue;
       is.sessions += blocks_[block].sessions;
@@ -100,10 +102,11 @@ PoolUse PortBlocks::use_of(std::size_t number) const {
     }
   }
   auto& alarm = pool.counts->is_nearly_empty;
-  const std::uint64_t percent = is.in_use() * 100;
-  if (!pool.is.is_deterministic && percent >= kAlarmPercent * is.blocks)
+  const std::uint64_t percent = is.given_in_use * 100;
+  const std::uint64_t given = is.blocks / blocks_.share().of;
+  if (!pool.is.is_deterministic && percent >= kAlarmPercent * given)
     alarm.store(true, std::memory_order_relaxed);
-  if (pool.is.is_deterministic || percent < kOverPercent * is.blocks)
+  if (pool.is.is_deterministic || percent < kOverPercent * given)
     alarm.store(false, std::memory_order_relaxed);
   is.is_nearly_empty = alarm.load(std::memory_order_relaxed);
   return is;
@@ -122,7 +125,9 @@ Verdict PortBlocks::outlook(const Wanted& wanted) const {
     if (first != kNone && (space == kNoSpace || pool.is.shares_ports())) return Verdict::tracked;
     const MappedEnds ends = ends_of(pool, wanted);
     std::uint32_t held = 0;
-    for (std::uint32_t block = first; block != kNone; block = blocks_[block].next, ++held) {
+    for (std::uint32_t block = first; block != kNone; block = blocks_[block].next) {
+      if (!blocks_.is_given_here(block)) continue;
+      ++held;
       if (blocks_[block].table[space] == 0) return Verdict::tracked;
       const Mappings all = mappings(block, space);
       if (all.in_use() < pool.is.block_size || all.find(ends, ends.hash(hasher_)))
@@ -136,6 +141,7 @@ Verdict PortBlocks::outlook(const Wanted& wanted) const {
   for (const std::uint32_t begin : pool.addresses) {
     if (first != kNone && first - begin >= pool.per_address) continue;
     for (std::uint32_t block = begin; block < begin + pool.per_address; ++block) {
+      if (!blocks_.is_given_here(block)) continue;
       if (blocks_[block].customer.load(std::memory_order_acquire) == 0 ||
           blocks_[block].uses.load(std::memory_order_relaxed) == 0)
         return Verdict::tracked;
@@ -148,7 +154,7 @@ bool PortBlocks::is_nearly_empty(std::size_t number) const {
   const Pool& pool = pools_[number];
   const auto held = static_cast<std::uint64_t>(pool.counts->held.load(std::memory_order_relaxed));
   if (!pool.counts->is_nearly_empty.load(std::memory_order_relaxed) &&
-      held * 100 < kAlarmPercent * pool.blocks())
+      held * 100 < kAlarmPercent * (pool.blocks() / blocks_.share().of))
     return false;
   return use_of(number).is_nearly_empty;
 }

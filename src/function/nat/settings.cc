@@ -6,6 +6,7 @@
 
 #include "core/address.h"
 #include "core/address_numbers.h"
+#include "core/json.h"
 #include "core/parameters.h"
 #include "function/nat/kind.h"
 
@@ -276,6 +277,24 @@ FunctionFacts NatSettings::facts() const {
           // RFC 5382, REQ-5; RFC 7857, 2.2; RFC 4787, REQ-5 c.
           .timeouts = {
               {"tcp_last_ack", 240}, {"tcp_time_wait", 240}, {"tcp_close", 240}, {"udp", 300}}};
+}
+
+std::string NatSettings::agreement() const { return customers_as_json().dump(); }
+
+Json NatSettings::customers_as_json() const {
+  Json all = Json::array();
+  for (const CustomerGroup& group : customers->groups()) {
+    const std::string& port = ports[group.link];
+    if (!group.vlans.is_empty()) {
+      all.push_back({{"port", port}, {"vlans", to_string(group.vlans)}, {"name", group.name}});
+    } else {
+      all.push_back({{"port", port},
+                     {"ends", to_string(group.ends)},
+                     {"key", group.key ? Json(*group.key) : Json()},
+                     {"name", group.name}});
+    }
+  }
+  return all;
 }
 
 std::vector<std::string> NatSettings::unchangeable(const FunctionSettings& is) const {

@@ -164,6 +164,10 @@ struct NatSettings final : FunctionSettings {
   const FunctionKind& kind() const override;
   FunctionFacts facts() const override;
   std::vector<std::string> unchangeable(const FunctionSettings& is) const override;
+  /// Customers, since images name them by their numbers.
+  std::string agreement() const override;
+  /// Returns which numbers customers have: their groups, in order.
+  Json customers_as_json() const;
   void append_doubts(const Surroundings& around, std::vector<std::string>& all) const override;
   void tell(HostAddresses<AddressV4>& v4, HostAddresses<AddressV6>& v6) const override;
 

@@ -1,0 +1,44 @@
+// Data that a line keeps of a shard with a copy at another server: the connections that are to be
+// told (family_copied.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "millrace/types.h"
+#include "replicate/copy.h"
+
+namespace millrace {
+
+/// One family's part.
+template <class K>
+struct CopiedShard {
+  struct Change {
+    K key;
+    ConnId id;
+    std::uint32_t number = 0;  ///< low bits of its record's number, once it is told
+  };
+  /// Changes that may wait: as many as a shard has that has fallen behind by some ms.
+  static constexpr std::size_t kMostWaiting = 8192;
+
+  CopyRole role = CopyRole::none;
+  /// Connections that have changed: those from `acknowledged` on are told and not acknowledged,
+  /// those from `told` on are to be told.
+  std::vector<Change> queue;
+  std::size_t acknowledged = 0;
+  std::size_t told = 0;
+  bool has_lost = false;           ///< too many waited: all is to be told anew
+  bool is_listed = false;          ///< the worker has been told that there are changes
+  std::uint8_t hearing = 0;        ///< number of the time that the other copy tells everything
+  std::uint32_t left_to_tell = 0;  ///< connections of the shard's list to be looked at
+  std::uint32_t left_to_sort = 0;
+
+  std::size_t waiting() const { return queue.size() - told; }
+  void clear() {
+    queue.clear();
+    acknowledged = told = 0;
+  }
+};
+
+}  // namespace millrace

@@ -1,0 +1,129 @@
+// Two servers without a store: which of them is the master, and of what epoch.
+//
+// Each server is told from outside (VRRP) whether it is *active*: whether packets come to it. It
+// says so to the other server in each hello, with its role and epoch. All shards have the same
+// assignment. The rules:
+//
+// 1. A server that is active becomes the master, but while it hears the other one only once its own
+//    copy is in sync: a process that has just started has nothing, and must not be copied.
+// 2. Epochs of the two servers differ: one has odd numbers, the other even ones. Of two masters
+//    (both were active, and could not hear each other) the one of the older epoch becomes the
+//    slave.
+// 3. Neither the store's word nor a clock decides what a server may give its customers: each has
+//    half of all ports for good, by its number.
+//
+// What a process cannot know, whether another one still has connections, it assumes: `is_settled`
+// is false until the other server follows, or the operator has said that it is gone.
+//
+// There is no clock, socket or thread here. The caller sees to it that one thread at a time calls.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "replicate/copy.h"
+
+namespace millrace {
+
+/// The words of a server to the other one, as the payload of a message of the kind `hello`, whose
+/// head has the epoch.
+struct Hello {
+  std::uint16_t version = 0;  ///< version of the records (line/carried.h)
+  std::uint8_t number = 0;    ///< the server's, 1 or 2
+  std::uint8_t is_active = 0;
+  CopyRole role = CopyRole::none;
+  std::uint8_t is_in_sync = 0;
+  std::uint8_t is_fresh = 0;  ///< it has not been settled since its process began
+  std::uint8_t unused = 0;
+  std::uint32_t shards = 0;
+  std::uint32_t agreement = 0;  ///< digest of what both must have in common: `PairSettings`
+};
+static_assert(sizeof(Hello) == 16 && std::is_trivially_copyable_v<Hello>);
+
+struct PairSettings {
+  unsigned number = 1;  ///< this server's, 1 or 2
+  Member self = Member::none;
+  std::uint16_t version = 0;
+  std::uint32_t shards = 0;
+  /// Digest of what the records' meaning depends on: functions, and the numbers of customers.
+  std::uint32_t agreement = 0;
+  bool has_settled = false;  ///< at first: this process has taken over from one that had
+};
+
+class Pair {
+ public:
+  /// Ticks without a hello after which the other server counts as silent.
+  static constexpr std::int32_t kSilent = 1000;
+  /// Ticks for which a process that has begun waits for the other server before it goes on alone.
+  static constexpr std::int32_t kPatience = 2000;
+  /// Ticks between two hellos.
+  static constexpr std::int32_t kHello = 100;
+
+  explicit Pair(const PairSettings& settings)
+      : settings_(settings),
+        has_settled_(settings.has_settled),
+        both_are_new_(settings.has_settled) {}
+
+  /// This server is active, or no longer.
+  void set_active(bool is_active, Tick now);
+  /// The copies of all shards here are in sync, or not all.
+  void set_in_sync(bool is_in_sync, Tick now);
+  /// The operator says that the other server's process is gone for good. False, and nothing
+  /// changes, while it is heard.
+  bool set_gone(Tick now);
+  /// Takes a hello, which must have been authenticated, and sealed for this process.
+  void hear(Member from, Epoch epoch, const Hello& hello, Tick now);
+  /// Changes `PairSettings::agreement`.
+  void set_agreement(std::uint32_t agreement) { settings_.agreement = agreement; }
+  /// Lets time pass.
+  void tick(Tick now);
+
+  /// Returns what holds for all shards. The epoch grows with every change but that of `is_settled`.
+  const Assignment& assignment() const { return now_; }
+  Hello hello() const;
+
+  bool is_active() const { return is_active_; }
+  bool is_in_sync() const { return is_in_sync_; }
+  /// True once no process that was there before this one can have connections that this one does
+  /// not know: until then it gives its customers nothing.
+  bool has_settled() const { return has_settled_; }
+  /// True if neither process has had connections of the other server's, so that nobody has what
+  /// this server may give; or if this process has taken over from one that knew.
+  bool both_are_new() const { return both_are_new_; }
+  /// Returns the other server's process, as it was last heard; none: it never was.
+  Member other() const { return other_ ? other_->member : Member::none; }
+  bool hears_other(Tick now) const { return other_ && now - other_->heard < kSilent; }
+  /// Returns the other server's latest hello; none: there was none.
+  std::optional<Hello> hello_of_other() const {
+    return other_ ? std::optional(other_->hello) : std::nullopt;
+  }
+  /// Returns the reason why nothing is told between the servers; empty: there is none.
+  std::string_view disagreement() const { return disagreement_; }
+
+ private:
+  struct Other {
+    Member member = Member::none;
+    Epoch epoch = 0;
+    Hello hello;
+    Tick heard;
+  };
+
+  void decide(Tick now);
+  void promote();
+  void follow();
+  void note_settled();
+  bool precedes() const;
+
+  PairSettings settings_;
+  Assignment now_;
+  std::optional<Other> other_;
+  std::optional<Tick> begun_;
+  bool is_active_ = false;
+  bool is_in_sync_ = false;
+  bool has_settled_ = false;
+  bool both_are_new_ = false;
+  std::string_view disagreement_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,207 @@
+// Tests two servers without a store, from outside: the active one becomes the master, a process
+// that has nothing is not copied, and two masters agree again.
+#include "replicate/pair.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+
+#include "core/test_seed.h"
+
+namespace millrace {
+namespace {
+
+/// Two servers, and the link between them.
+class Pairs : public testing::Test {
+ protected:
+  struct Server {
+    unsigned number = 1;
+    std::uint64_t starts = 0;
+    std::unique_ptr<Pair> pair;
+    Epoch copied = 0;     // the epoch of the copy that it has whole
+    bool has_it = false;  // it has all connections
+  };
+
+  Pairs() {
+    start(one_);
+    start(two_);
+  }
+
+  void start(Server& server) {
+    server.number = &server == &one_ ? 1 : 2;
+    ++server.starts;
+    server.pair = std::make_unique<Pair>(PairSettings{.number = server.number,
+                                                      .self = member(server),
+                                                      .version = 5,
+                                                      .shards = 128,
+                                                      .agreement = 7});
+    server.has_it = false;
+    server.copied = 0;
+  }
+  static Member member(const Server& server) {
+    return Member{(server.number + 2 * server.starts) * kWorkersOfMember};
+  }
+
+  /// Lets time pass; hellos arrive if `is_linked`.
+  void run(std::uint32_t ms, bool is_linked = true) {
+    for (const std::uint32_t until = now_.ms + ms; now_.ms < until; now_.ms += 50) {
+      if (is_linked) {
+        tell(one_, two_);
+        tell(two_, one_);
+      }
+      one_.pair->tick(now_);
+      two_.pair->tick(now_);
+      if (is_linked) copy();
+    }
+  }
+  void tell(const Server& from, Server& to) {
+    to.pair->hear(member(from), from.pair->assignment().epoch, from.pair->hello(), now_);
+  }
+  /// Does what the copies do: a slave of the other one's epoch gets what the master has.
+  void copy() {
+    const Assignment& a = one_.pair->assignment();
+    const Assignment& b = two_.pair->assignment();
+    const bool fits = a.epoch == b.epoch && a.role != b.role && a.other == member(two_) &&
+                      b.other == member(one_);
+    if (!fits || a.role == CopyRole::none || b.role == CopyRole::none) return;
+    Server& master = a.role == CopyRole::master ? one_ : two_;
+    Server& slave = a.role == CopyRole::master ? two_ : one_;
+    if (slave.has_it && !master.has_it) FAIL() << "who has nothing is copied";
+    slave.has_it = master.has_it;
+    one_.pair->set_in_sync(true, now_);
+    two_.pair->set_in_sync(true, now_);
+  }
+  static CopyRole role(const Server& server) { return server.pair->assignment().role; }
+
+  Tick now_{1};
+  Server one_;
+  Server two_;
+};
+
+TEST_F(Pairs, WhoIsActiveBecomesTheMaster) {
+  run(1000);
+  EXPECT_EQ(role(one_), CopyRole::master) << "nobody is active: the lower number";
+  EXPECT_EQ(role(two_), CopyRole::slave);
+  EXPECT_TRUE(one_.pair->both_are_new());
+  EXPECT_TRUE(two_.pair->both_are_new());
+  one_.has_it = true;
+  run(200);
+  two_.pair->set_active(true, now_);
+  run(500);
+  EXPECT_EQ(role(two_), CopyRole::master);
+  EXPECT_EQ(role(one_), CopyRole::slave);
+  EXPECT_TRUE(two_.pair->assignment().is_settled);
+  EXPECT_TRUE(two_.has_it);
+}
+
+TEST_F(Pairs, AProcessThatBeginsGetsTheCopyFirst) {
+  run(500);
+  one_.has_it = true;
+  one_.pair->set_active(true, now_);
+  run(500);
+  start(one_);  // keepalived makes it active at once
+  one_.pair->set_active(true, now_);
+  EXPECT_FALSE(one_.pair->has_settled());
+  run(1000);
+  EXPECT_TRUE(one_.has_it);
+  EXPECT_TRUE(two_.has_it);
+  EXPECT_EQ(role(one_), CopyRole::master);
+  EXPECT_TRUE(one_.pair->has_settled());
+  EXPECT_FALSE(one_.pair->both_are_new());
+}
+
+TEST_F(Pairs, ALostServerIsAwaited) {
+  run(500);
+  one_.has_it = true;
+  run(200);
+  two_.pair->set_active(true, now_);
+  run(3500, false);
+  EXPECT_EQ(role(two_), CopyRole::master);
+  EXPECT_FALSE(two_.pair->assignment().is_settled);
+  EXPECT_TRUE(two_.pair->has_settled()) << "it knows what was before";
+  EXPECT_TRUE(two_.pair->set_gone(now_));
+  EXPECT_TRUE(two_.pair->assignment().is_settled);
+  run(200);
+  EXPECT_FALSE(two_.pair->set_gone(now_)) << "the other one is there";
+}
+
+TEST_F(Pairs, TwoMastersAgreeAgain) {
+  run(500);
+  one_.has_it = true;
+  run(200);
+  one_.pair->set_active(true, now_);
+  two_.pair->set_active(true, now_);
+  run(2000, false);
+  EXPECT_EQ(role(one_), CopyRole::master);
+  EXPECT_EQ(role(two_), CopyRole::master);
+  run(1000);
+  EXPECT_NE(role(one_), role(two_));
+  const bool one_leads = role(one_) == CopyRole::master;
+  (one_leads ? one_ : two_).pair->set_active(false, now_);
+  run(1000);
+  EXPECT_EQ(role(one_), one_leads ? CopyRole::slave : CopyRole::master);
+}
+
+TEST_F(Pairs, WhatDiffersIsSaid) {
+  const Hello right = two_.pair->hello();
+  const auto said = [&](Hello hello) {
+    one_.pair->hear(member(two_), 0, hello, now_);
+    return std::string(one_.pair->disagreement());
+  };
+  EXPECT_EQ(said(right), "");
+  Hello wrong = right;
+  wrong.number = 1;
+  EXPECT_NE(said(wrong).find("same number"), std::string::npos);
+  wrong = right;
+  wrong.shards = 512;
+  EXPECT_NE(said(wrong).find("shards"), std::string::npos);
+  wrong = right;
+  wrong.agreement = 8;
+  EXPECT_NE(said(wrong).find("functions"), std::string::npos);
+  wrong = right;
+  wrong.version = 6;
+  EXPECT_NE(said(wrong).find("format"), std::string::npos);
+}
+
+TEST_F(Pairs, RandomEvents) {
+  SCOPED_TRACE(test::repeat());
+  std::mt19937_64 random(test::seed());
+  run(500);
+  one_.has_it = two_.has_it = true;
+  for (unsigned n = 0; n < 3000 && !HasFailure(); ++n) {
+    Server& some = random() % 2 == 0 ? one_ : two_;
+    Server& other = &some == &one_ ? two_ : one_;
+    switch (random() % 6) {
+      case 0:
+        some.pair->set_active(true, now_);
+        break;
+      case 1:
+        some.pair->set_active(false, now_);
+        break;
+      case 2:
+        run(static_cast<std::uint32_t>(random() % 2000), false);
+        break;
+      case 3:
+        if (some.has_it && other.has_it && random() % 3 == 0) start(some);
+        break;
+      default:
+        run(static_cast<std::uint32_t>(random() % 1500));
+    }
+  }
+  one_.pair->set_active(true, now_);
+  two_.pair->set_active(false, now_);
+  run(3000);
+  EXPECT_EQ(role(one_), CopyRole::master);
+  EXPECT_EQ(role(two_), CopyRole::slave);
+  EXPECT_EQ(one_.pair->assignment().epoch, two_.pair->assignment().epoch);
+  EXPECT_TRUE(one_.has_it);
+  EXPECT_TRUE(two_.has_it);
+  EXPECT_TRUE(one_.pair->assignment().is_settled);
+}
+
+}  // namespace
+}  // namespace millrace
