@@ -12,9 +12,10 @@ namespace {
 /// Ticks after which each shard has been looked at: streams wait longer before they send again.
 constexpr std::int32_t kRound = 5;
 /// Connections that are looked at between two bursts, to tell all of them, while no packets wait;
-/// while packets wait it is one, every `kBusyBursts` bursts.
+/// while packets wait it is some every `kBusyBursts` bursts.
 constexpr std::size_t kWhileIdle = 64;
-constexpr unsigned kBusyBursts = 2;
+constexpr std::size_t kWhileBusy = 8;
+constexpr unsigned kBusyBursts = 16;
 /// Datagrams of unknown processes that a worker opens in a second, as each takes some microseconds.
 constexpr unsigned kMostTries = 100;
 
@@ -279,12 +280,30 @@ void WorkersCopies::between_bursts(Burst& next, Burst& after) {
   const bool is_idle = next.size == 0 && after.size == 0;
   const bool may_walk = is_idle || ++busy_bursts_ >= kBusyBursts;
   if (may_walk) busy_bursts_ = 0;
-  line_->allow_copying(is_idle ? kWhileIdle : may_walk ? 1 : 0);
-  line_->take_changed(due_);
-  for (std::size_t n = 0; n < due_.size(); ++n) send_of(due_[n], now);
-  due_.clear();
-  if (now != last_) look_through(now);
+  line_->allow_copying(is_idle ? kWhileIdle : may_walk ? kWhileBusy : 0);
+  if (may_walk) tell_all(now);
+  // Once a tick, so that messages carry several records, and acknowledgements are few.
+  if (now != last_) {
+    line_->take_changed(due_);
+    std::ranges::sort(due_);
+    const auto [again, end] = std::ranges::unique(due_);
+    due_.erase(again, end);
+    for (const std::uint16_t shard : due_) send_of(shard, now);
+    due_.clear();
+    look_through(now);
+  }
   flush();
+}
+
+/// Goes on with the next shard that is not in sync.
+void WorkersCopies::tell_all(Tick now) {
+  constexpr unsigned kMost = 8;  // shards that are looked at
+  for (unsigned n = 0; n < kMost && n < own_.size(); ++n) {
+    if (telling_ >= own_.size()) telling_ = 0;
+    const unsigned shard = own_[telling_];
+    if (!shards_[shard]->is_in_sync()) return send_of(shard, now);
+    ++telling_;
+  }
 }
 
 void WorkersCopies::send_of(unsigned shard, Tick now) {

@@ -171,6 +171,7 @@ class WorkersCopies final : public Line::Between, private ShardCopy::Outbox {
                                                  const SealedFor& ends, Tick now);
   void hear(const SealedFor& ends, const Message& message);
   void look_through(Tick now);
+  void tell_all(Tick now);
   void send_of(unsigned shard, Tick now);
   void count();
 
@@ -192,6 +193,7 @@ class WorkersCopies final : public Line::Between, private ShardCopy::Outbox {
   std::vector<std::byte> batch_;  // messages that wait for a datagram
   Member batch_to_ = Member::none;
   std::vector<std::byte> sealed_;
+  std::size_t telling_ = 0;    // place in `own_` of the shard all of which is told next
   std::size_t looked_at_ = 0;  // place in `own_` from which the next shards are looked at
   std::uint32_t in_sync_ = 0;  // shards in sync, of those below `looked_at_`
   unsigned busy_bursts_ = 0;
