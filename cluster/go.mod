@@ -1,0 +1,3 @@
+module millrace/cluster
+
+go 1.26.0

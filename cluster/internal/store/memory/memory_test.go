@@ -1,0 +1,28 @@
+package memory_test
+
+import (
+	"testing"
+
+	"millrace/cluster/internal/store"
+	"millrace/cluster/internal/store/memory"
+	"millrace/cluster/internal/store/storetest"
+)
+
+type backend struct{ *memory.Server }
+
+type link struct{ *memory.Client }
+
+func (l link) Cut()         { l.SetLink(memory.Cut) }
+func (l link) Freeze()      { l.SetLink(memory.Frozen) }
+func (l link) LoseAnswers() { l.SetLink(memory.LosesAnswers) }
+func (l link) Heal()        { l.SetLink(memory.Works) }
+
+func (b backend) Open(t *testing.T) (store.Store, storetest.Link) {
+	client := b.Server.Open()
+	t.Cleanup(func() { _ = client.Close() })
+	return client, link{client}
+}
+func (b backend) Forget(*testing.T)                       {}
+func (b backend) Expire(_ *testing.T, client store.Store) { client.(*memory.Client).Expire() }
+
+func TestStore(t *testing.T) { storetest.Run(t, backend{memory.NewServer()}) }
