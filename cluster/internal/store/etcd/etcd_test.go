@@ -1,0 +1,122 @@
+package etcd_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/url"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"millrace/cluster/internal/store"
+	"millrace/cluster/internal/store/etcd"
+	"millrace/cluster/internal/store/storetest"
+)
+
+var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+
+const session = 2 * time.Second
+
+// backend is a server within this process, reached by TLS.
+type backend struct {
+	tls    store.TLS
+	server *etcd.Server
+}
+
+func (b backend) config(endpoint string) etcd.Config {
+	return etcd.Config{Endpoints: []string{endpoint}, Prefix: "/millrace/test/", TLS: b.tls, Session: session, Log: quiet}
+}
+
+func (b backend) Open(t *testing.T) (store.Store, storetest.Link) {
+	t.Helper()
+	to, err := url.Parse(b.server.Endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := storetest.NewProxy(t, to.Host)
+	client, err := etcd.Open(b.config("https://" + proxy.Address()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return client, proxy
+}
+
+// Forget compacts the history.
+func (b backend) Forget(t *testing.T) {
+	t.Helper()
+	tls, err := b.tls.Config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{b.server.Endpoint}, TLS: tls, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	got, err := client.Get(t.Context(), "x")
+	if err == nil {
+		_, err = client.Compact(t.Context(), got.Header.Revision)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (b backend) Expire(*testing.T, store.Store) { time.Sleep(session + time.Second) }
+
+func serve(t *testing.T, tls store.TLS) *etcd.Server {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	peers := "https://" + freeAddress(t)
+	server, err := etcd.Serve(ctx, etcd.ServerConfig{Name: "one", Dir: t.TempDir(), Clients: "https://127.0.0.1:0", Peers: peers,
+		Cluster: map[string]string{"one": peers}, TLS: tls})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	return server
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+func TestStore(t *testing.T) {
+	tls := storetest.Certificates(t)
+	storetest.Run(t, backend{tls, serve(t, tls)})
+}
+
+// Who has no certificate of the authority reads and writes nothing.
+func TestStrangers(t *testing.T) {
+	b := backend{tls: storetest.Certificates(t)}
+	b.server = serve(t, b.tls)
+	for n, tls := range []store.TLS{storetest.Certificates(t), {Cert: storetest.Certificates(t).Cert, Key: storetest.Certificates(t).Key, CA: b.tls.CA}} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			config := b.config(b.server.Endpoint)
+			config.TLS = tls
+			client, err := etcd.Open(config)
+			if err != nil {
+				t.Skipf("the client does not even open: %v", err)
+			}
+			defer client.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			if view, err := client.Read(ctx); err == nil {
+				t.Errorf("a stranger has read %v", view)
+			}
+		})
+	}
+}
