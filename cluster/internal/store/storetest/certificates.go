@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -62,4 +63,32 @@ func write(t *testing.T, path, kind string, bytes []byte) {
 	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: bytes}), 0o600); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Stranger fails if a client that should be refused reads something.
+func Stranger(t *testing.T, open func() (store.Store, error)) {
+	t.Helper()
+	if view, err := tryRead(t, open); err == nil {
+		t.Errorf("a stranger has read %v", view)
+	}
+}
+
+// Member fails if a client that should not be refused reads nothing.
+func Member(t *testing.T, open func() (store.Store, error)) {
+	t.Helper()
+	if _, err := tryRead(t, open); err != nil {
+		t.Error(err)
+	}
+}
+
+func tryRead(t *testing.T, open func() (store.Store, error)) (store.View, error) {
+	t.Helper()
+	client, err := open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	return client.Read(ctx)
 }
