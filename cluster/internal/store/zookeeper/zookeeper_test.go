@@ -47,8 +47,9 @@ func (b backend) Forget(*testing.T) {}
 
 func (b backend) Expire(*testing.T, store.Store) { time.Sleep(session + 1500*time.Millisecond) }
 
-// jars are those of Debian's package zookeeper. They name the others that they need.
+// jars are those of Debian's package zookeeper. The first one names most of the others that it needs.
 const jars = "/usr/share/java/zookeeper.jar"
+const moreJars = ":/usr/share/java/netty-codec.jar:/usr/share/java/slf4j-nop.jar"
 
 func serve(t *testing.T) backend {
 	t.Helper()
@@ -77,7 +78,7 @@ func serve(t *testing.T) backend {
 	if err := os.WriteFile(config, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	server := exec.Command(java, "-Xmx256m", "-Dzookeeper.jmx.log4j.disable=true", "-cp", jars+":/usr/share/java/slf4j-nop.jar", "org.apache.zookeeper.server.ZooKeeperServerMain", config)
+	server := exec.Command(java, "-Xmx256m", "-Dzookeeper.jmx.log4j.disable=true", "-cp", jars+moreJars, "org.apache.zookeeper.server.ZooKeeperServerMain", config)
 	log, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {
 		t.Fatal(err)
