@@ -171,7 +171,7 @@ func (a *Agent) Step(ctx context.Context, now time.Duration, state *records.Stat
 	}
 	a.followed = state
 	orders := a.orders(state)
-	// Whose role ends gets no more packets from now on.
+	// A shard whose role ends here gets no more packets from now on.
 	err := a.announce(ctx, slices.DeleteFunc(slices.Clone(a.announced), func(route Route) bool {
 		return !slices.ContainsFunc(orders, func(order Order) bool { return order.Shard == route.Shard && (order.Role == Master || !route.Best) })
 	}))

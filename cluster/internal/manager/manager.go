@@ -6,7 +6,7 @@
 // These rules hold together with those of src/replicate/copy.h and of the agent:
 //
 //  1. Each assignment of a shard has an epoch of its own: the next one.
-//  2. Who had a role in an earlier assignment is unsettled until its agent says that its dataplane follows the newest one, or it is gone.
+//  2. A member that had a role in an earlier assignment is unsettled until its agent says that its dataplane follows the newest one, or it is gone.
 //     A member is gone once its server's record names a newer process. A member that is merely absent may go on.
 //  3. A grant is given to one member. If its holder is gone, or has left the shard and given it back, it goes to the shard's master, and waits while
 //     there is none. Only a master makes it free: once its ports have rested.

@@ -67,7 +67,7 @@ type Server struct {
 	Process uint32 `json:"process"`
 }
 
-// Grant says who has a grant: a set of ports of the shard. A grant that nobody has waits for the shard's master, since connections may use its ports.
+// Grant names the member that has a grant: a set of ports of the shard. A grant that no member has waits for the shard's master, since connections may use its ports.
 type Grant struct {
 	Holder Member `json:"holder"`
 	Waits  bool   `json:"waits,omitempty"`
@@ -134,14 +134,14 @@ func (id ServerID) Key() string { return "servers/" + strconv.FormatUint(uint64(
 // Key returns the key of the shard's record.
 func (id ShardID) Key() string { return "shards/" + strconv.FormatUint(uint64(id), 10) }
 
-// Of is a record as it was read.
-type Of[Value any] struct {
+// Record is a value as it was read.
+type Record[Value any] struct {
 	Value    Value
 	Revision int64
 }
 
 // Put returns the write of another value in place of the one that was read.
-func (r Of[Value]) Put(key string, value Value) store.Put {
+func (r Record[Value]) Put(key string, value Value) store.Put {
 	bytes, err := json.Marshal(value)
 	if err != nil {
 		panic(fmt.Sprintf("%s cannot be written: %v", key, err)) // such as a capacity that is not a number
@@ -150,13 +150,13 @@ func (r Of[Value]) Put(key string, value Value) store.Put {
 }
 
 // Check returns the condition that the record has not changed since it was read.
-func (r Of[Value]) Check(key string) store.Put { return store.Put{Key: key, Revision: r.Revision} }
+func (r Record[Value]) Check(key string) store.Put { return store.Put{Key: key, Revision: r.Revision} }
 
 // State is a view of the store, read.
 type State struct {
-	Leader  Of[Leader]
-	Servers map[ServerID]Of[Server]
-	Shards  map[ShardID]Of[Shard]
+	Leader  Record[Leader]
+	Servers map[ServerID]Record[Server]
+	Shards  map[ShardID]Record[Shard]
 	Present map[Member]Presence
 }
 
@@ -178,7 +178,7 @@ func Parse(view store.View, earlier *State) (*State, error) {
 		earlier = &State{}
 	}
 	p := parser{}
-	s := &State{Leader: earlier.Leader, Servers: map[ServerID]Of[Server]{}, Shards: map[ShardID]Of[Shard]{}, Present: map[Member]Presence{}}
+	s := &State{Leader: earlier.Leader, Servers: map[ServerID]Record[Server]{}, Shards: map[ShardID]Record[Shard]{}, Present: map[Member]Presence{}}
 	for key, record := range view.Records {
 		kind, name, _ := strings.Cut(key, "/")
 		id, err := strconv.ParseUint(name, 10, 32)
@@ -196,18 +196,18 @@ func Parse(view store.View, earlier *State) (*State, error) {
 		if err := member.UnmarshalText([]byte(name)); err != nil {
 			continue // not of this version
 		}
-		s.Present[member] = parse(&p, "what "+name+" says", store.Record{Value: says, Revision: 1}, Of[Presence]{earlier.Present[member], 0}).Value
+		s.Present[member] = parse(&p, "what "+name+" says", store.Record{Value: says, Revision: 1}, Record[Presence]{earlier.Present[member], 0}).Value
 	}
 	return s, p.err
 }
 
 type parser struct{ err error }
 
-func parse[Value any](p *parser, key string, record store.Record, earlier Of[Value]) Of[Value] {
+func parse[Value any](p *parser, key string, record store.Record, earlier Record[Value]) Record[Value] {
 	if record.Revision == earlier.Revision {
 		return earlier
 	}
-	read := Of[Value]{Revision: record.Revision}
+	read := Record[Value]{Revision: record.Revision}
 	if err := json.Unmarshal(record.Value, &read.Value); err != nil {
 		p.err = fmt.Errorf("%s in the store cannot be read: %w", key, err)
 		return earlier
@@ -216,7 +216,7 @@ func parse[Value any](p *parser, key string, record store.Record, earlier Of[Val
 }
 
 // keep adds a record unless it could never be read.
-func keep[ID comparable, Value any](to map[ID]Of[Value], id ID, record Of[Value]) {
+func keep[ID comparable, Value any](to map[ID]Record[Value], id ID, record Record[Value]) {
 	if record.Revision != 0 {
 		to[id] = record
 	}

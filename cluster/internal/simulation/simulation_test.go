@@ -35,7 +35,7 @@ var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 // MILLRACE_CLUSTER_STEPS are the ticks to simulate in all.
 func TestRules(t *testing.T) {
 	const seeds = 20
-	steps := fromEnvironment(t, "MILLRACE_CLUSTER_STEPS", 400_000)
+	steps := fromEnvironment(t, "MILLRACE_CLUSTER_STEPS", 200_000)
 	first := firstSeed(t)
 	for seed := first; seed < first+seeds; seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -3,7 +3,7 @@
 //
 // A store has records, which are never deleted, and members that are present. Managers and agents act on what they
 // see now, so a watch gives the newest state and not each change: a watch that has lost its place, or a session
-// that has expired, is nothing that they need to know of. An election is a record with the leader's name: whoever finds that the
+// that has expired, is nothing that they need to know of. An election is a record with the leader's name: a member that finds that the
 // leader is not present replaces the name, and each of a leader's writes requires that the record has not changed since.
 package store
 

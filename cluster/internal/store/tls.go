@@ -8,7 +8,7 @@ import (
 	"os"
 )
 
-// TLS names the files, in PEM, with which the parts of a cluster prove to each other who they are. The zero value is no TLS.
+// TLS names the files, in PEM, with which the parts of a cluster prove their names to each other. The zero value is no TLS.
 type TLS struct {
 	Cert, Key string // of this part; both for servers and for clients
 	CA        string // that has signed the certificates of the other parts

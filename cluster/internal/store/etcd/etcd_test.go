@@ -99,7 +99,7 @@ func TestStore(t *testing.T) {
 	storetest.Run(t, backend{tls, serve(t, tls)})
 }
 
-// Who has no certificate of the authority reads and writes nothing.
+// A client without a certificate of the authority reads nothing.
 func TestStrangers(t *testing.T) {
 	b := backend{tls: storetest.Certificates(t)}
 	b.server = serve(t, b.tls)

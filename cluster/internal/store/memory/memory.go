@@ -79,7 +79,7 @@ func (s *Server) tell() {
 // Link is the state of a client's connection.
 type Link int
 
-// What becomes of a client's requests.
+// Links, by what becomes of a client's requests.
 const (
 	Works        Link = iota
 	Cut               // nothing comes through
@@ -134,7 +134,7 @@ func (c *Client) SetLink(link Link) {
 // Expire ends the client's session, as a store does that has not heard of it.
 func (c *Client) Expire() { c.server.Lose(c.member) }
 
-// look sends the newest view to those who watch. c.server.mu must be held.
+// look sends the newest view to the client's watches. c.server.mu must be held.
 func (c *Client) look() {
 	if c.link != Works {
 		return

@@ -19,7 +19,7 @@ import (
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
-const session = 2 * time.Second
+const session = 4 * time.Second
 
 // backend is a server of its own, reached by TLS.
 type backend struct {
@@ -124,7 +124,7 @@ func freeAddress(t *testing.T) string {
 
 func TestStore(t *testing.T) { storetest.Run(t, serve(t)) }
 
-// Who has no certificate of the authority reads and writes nothing.
+// A client without a certificate of the authority reads nothing.
 func TestStrangers(t *testing.T) {
 	b := serve(t)
 	stranger := storetest.Certificates(t)
