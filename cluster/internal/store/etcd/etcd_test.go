@@ -117,3 +117,8 @@ func openAs(b backend, tls store.TLS) func() (store.Store, error) {
 		return etcd.Open(config)
 	}
 }
+
+func TestCluster(t *testing.T) {
+	tls := storetest.Certificates(t)
+	storetest.RunCluster(t, backend{tls, serve(t, tls)})
+}

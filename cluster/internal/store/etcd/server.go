@@ -9,6 +9,7 @@ import (
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
 
 	"millrace/cluster/internal/store"
 )
@@ -58,7 +59,7 @@ func Serve(ctx context.Context, config ServerConfig) (*Server, error) {
 	}
 	// Nobody reads old revisions.
 	c.AutoCompactionMode, c.AutoCompactionRetention = embed.CompactorModeRevision, "1000"
-	c.LogLevel = "error"
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop()) // errors come to the caller, too
 	if config.TLS != (store.TLS{}) {
 		c.ClientTLSInfo = transport.TLSInfo{CertFile: config.TLS.Cert, KeyFile: config.TLS.Key, TrustedCAFile: config.TLS.CA, ClientCertAuth: true}
 		c.PeerTLSInfo = c.ClientTLSInfo

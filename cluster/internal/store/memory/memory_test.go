@@ -2,6 +2,7 @@ package memory_test
 
 import (
 	"testing"
+	"time"
 
 	"millrace/cluster/internal/store"
 	"millrace/cluster/internal/store/memory"
@@ -26,3 +27,22 @@ func (b backend) Forget(*testing.T)                       {}
 func (b backend) Expire(_ *testing.T, client store.Store) { client.(*memory.Client).Expire() }
 
 func TestStore(t *testing.T) { storetest.Run(t, backend{memory.NewServer()}) }
+
+func TestCluster(t *testing.T) { storetest.RunCluster(t, aging{memory.NewServer()}) }
+
+// aging ends the session of a client half a second after its link is cut.
+type aging struct{ *memory.Server }
+
+type agingLink struct{ link }
+
+func (l agingLink) Cut() {
+	l.link.Cut()
+	time.AfterFunc(500*time.Millisecond, l.Expire)
+}
+
+func (b aging) Open(t *testing.T) (store.Store, storetest.Link) {
+	client, is := backend(b).Open(t)
+	return client, agingLink{is.(link)}
+}
+func (b aging) Forget(*testing.T)              {}
+func (b aging) Expire(*testing.T, store.Store) {}

@@ -124,6 +124,8 @@ func freeAddress(t *testing.T) string {
 
 func TestStore(t *testing.T) { storetest.Run(t, serve(t)) }
 
+func TestCluster(t *testing.T) { storetest.RunCluster(t, serve(t)) }
+
 // A client without a certificate of the authority reads nothing.
 func TestStrangers(t *testing.T) {
 	b := serve(t)
