@@ -25,8 +25,6 @@ import (
 
 const (
 	shard    = records.ShardID(5)
-	upstream = "172.16.0.5" // tunnels end there
-	public   = "192.0.2.0/26"
 	frr      = "/usr/lib/frr/"
 	password = "test-password"
 	long     = time.Minute
@@ -71,11 +69,13 @@ func speak(text string) error {
 // network is a switch, which is FRR in a namespace, and servers, each with a link on two sides.
 type network struct {
 	*testing.T
-	dir string
-	id  int
+	is6              bool
+	upstream, public netip.Prefix // a shard's addresses: tunnels end at the one; the other one is its customers'
+	dir              string
+	id               int
 }
 
-func newNetwork(t *testing.T) *network {
+func newNetwork(t *testing.T, is6 bool) *network {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("network namespaces need root")
@@ -85,25 +85,39 @@ func newNetwork(t *testing.T) *network {
 			t.Skipf("no %s here (package %s)", path, of)
 		}
 	}
-	n := &network{t, t.TempDir(), os.Getpid()}
+	n := &network{T: t, is6: is6, upstream: netip.MustParsePrefix("172.16.0.5/32"), public: netip.MustParsePrefix("192.0.2.0/26"), id: os.Getpid()}
+	if is6 {
+		n.upstream, n.public = netip.MustParsePrefix("2001:db8:1::5/128"), netip.MustParsePrefix("2001:db8:2::/64")
+	}
 	n.must(n.add("switch"))
 	for server := 1; server <= 2; server++ {
 		n.must(n.add(fmt.Sprint("server", server)))
 		for side, name := range []string{"access", "internet"} {
 			here, there := fmt.Sprint(name, server), name
 			n.run("ip", "link", "add", here, "netns", n.name("switch"), "type", "veth", "peer", there, "netns", n.name(fmt.Sprint("server", server)))
-			n.within("switch", "ip", "address", "add", fmt.Sprint(address(side, server, 1), "/24"), "dev", here)
 			n.within("switch", "ip", "link", "set", here, "up")
-			n.within(fmt.Sprint("server", server), "ip", "address", "add", fmt.Sprint(address(side, server, 2), "/24"), "dev", there)
+			n.within("switch", "ip", "address", "add", n.with(side, server, 1), "dev", here, "nodad")
 			n.within(fmt.Sprint("server", server), "ip", "link", "set", there, "up")
+			n.within(fmt.Sprint("server", server), "ip", "address", "add", n.with(side, server, 2), "dev", there, "nodad")
 		}
 	}
 	n.startSwitch()
 	return n
 }
 
-func address(side, server, end int) netip.Addr {
+func (n *network) address(side, server, end int) netip.Addr {
+	if n.is6 {
+		return netip.AddrFrom16([16]byte{0: 0xfd, 5: byte(side + 1), 7: byte(server), 15: byte(end)})
+	}
 	return netip.AddrFrom4([4]byte{10, byte(side + 1), byte(server), byte(end)})
+}
+
+// with returns an address with the length of its link's prefix.
+func (n *network) with(side, server, end int) string {
+	if n.is6 {
+		return fmt.Sprint(n.address(side, server, end), "/64")
+	}
+	return fmt.Sprint(n.address(side, server, end), "/24")
 }
 
 func (n *network) name(of string) string { return fmt.Sprintf("mr%d%s", n.id, of) }
@@ -147,7 +161,10 @@ func (n *network) startSwitch() {
 	for server := 1; server <= 2; server++ {
 		for side := range 2 {
 			for _, line := range []string{"remote-as 65001", "bfd profile fast", "password " + password, "advertisement-interval 0"} {
-				fmt.Fprintf(&bgp, " neighbor %v %s\n", address(side, server, 2), line)
+				fmt.Fprintf(&bgp, " neighbor %v %s\n", n.address(side, server, 2), line)
+			}
+			if n.is6 {
+				fmt.Fprintf(&bgp, " address-family ipv6 unicast\n  neighbor %v activate\n exit-address-family\n", n.address(side, server, 2))
 			}
 		}
 	}
@@ -200,7 +217,7 @@ func (n *network) await(what string, is func() bool) time.Duration {
 	begin := time.Now()
 	for !is() {
 		if time.Since(begin) > long {
-			n.Log(n.within("switch", "vtysh", "--vty_socket", n.dir, "-c", "show bgp summary", "-c", "show bfd peers brief", "-c", "show bgp ipv4"))
+			n.Log(n.within("switch", "vtysh", "--vty_socket", n.dir, "-c", "show bgp summary", "-c", "show bfd peers brief", "-c", "show bgp all"))
 			n.Fatalf("not within %v: %s", long, what)
 		}
 		time.Sleep(5 * time.Millisecond)
@@ -209,8 +226,8 @@ func (n *network) await(what string, is func() bool) time.Duration {
 }
 
 // next returns the next hop of the switch; empty if there is none.
-func (n *network) next(to string) string {
-	fields := strings.Fields(n.within("switch", "ip", "route", "show", to))
+func (n *network) next(to netip.Prefix) string {
+	fields := strings.Fields(n.within("switch", "ip", n.family(), "route", "show", to.String()))
 	for at, field := range fields {
 		if field == "via" {
 			return fields[at+1]
@@ -219,12 +236,19 @@ func (n *network) next(to string) string {
 	return ""
 }
 
+func (n *network) family() string {
+	if n.is6 {
+		return "-6"
+	}
+	return "-4"
+}
+
 // goTo returns true if both directions' packets go to the server; to none if it is 0.
 func (n *network) goTo(server int) bool {
-	for side, to := range []string{upstream, public} {
+	for side, to := range []netip.Prefix{n.upstream, n.public} {
 		want := ""
 		if server != 0 {
-			want = address(side, server, 2).String()
+			want = n.address(side, server, 2).String()
 		}
 		if n.next(to) != want {
 			return false
@@ -235,13 +259,13 @@ func (n *network) goTo(server int) bool {
 
 // hasBoth returns true if the switch knows two routes for both directions, one of them second best.
 func (n *network) hasBoth() bool {
-	for _, to := range []string{upstream + "/32", public} {
+	for _, to := range []netip.Prefix{n.upstream, n.public} {
 		var known struct {
 			Paths []struct {
 				AsPath struct{ Length int }
 			}
 		}
-		text := n.within("switch", "vtysh", "--vty_socket", n.dir, "-c", "show bgp ipv4 unicast "+to+" json")
+		text := n.within("switch", "vtysh", "--vty_socket", n.dir, "-c", fmt.Sprintf("show bgp ipv%s unicast %v json", n.family()[1:], to))
 		if err := json.Unmarshal([]byte(text), &known); err != nil || len(known.Paths) != 2 || known.Paths[0].AsPath.Length+known.Paths[1].AsPath.Length != 4 {
 			return false
 		}
@@ -259,9 +283,9 @@ type speaker struct {
 func (n *network) speak(server int) *speaker {
 	n.Helper()
 	config := routes.Config{ASN: 65001, RouterID: netip.AddrFrom4([4]byte{10, 0, 1, byte(server)}), Interval: 50 * time.Millisecond, Multiplier: 3}
-	for side, prefix := range []string{upstream + "/32", public} {
-		config.Links = append(config.Links, routes.Link{Device: []string{"access", "internet"}[side], Local: address(side, server, 2), Neighbor: address(side, server, 1),
-			NeighborASN: 65000, Password: password, Prefixes: map[records.ShardID][]netip.Prefix{shard: {netip.MustParsePrefix(prefix)}}})
+	for side, prefix := range []netip.Prefix{n.upstream, n.public} {
+		config.Links = append(config.Links, routes.Link{Device: []string{"access", "internet"}[side], Local: n.address(side, server, 2), Neighbor: n.address(side, server, 1),
+			NeighborASN: 65000, Password: password, Prefixes: map[records.ShardID][]netip.Prefix{shard: {prefix}}})
 	}
 	text, err := json.Marshal(config)
 	n.must(err)
@@ -284,40 +308,43 @@ func (s *speaker) signal(signal syscall.Signal) {
 	s.must(s.process.Process.Signal(signal))
 }
 
-func TestSpeaker(t *testing.T) {
-	n := newNetwork(t)
+func TestSpeakerIPv4(t *testing.T) { trySpeakers(newNetwork(t, false)) }
+
+func TestSpeakerIPv6(t *testing.T) { trySpeakers(newNetwork(t, true)) }
+
+func trySpeakers(n *network) {
 	one, two := n.speak(1), n.speak(2)
 	master := agent.Route{Shard: shard, Epoch: 7, Best: true}
 	slave := agent.Route{Shard: shard, Epoch: 7}
 	one.announce(master)
 	two.announce(slave)
-	t.Logf("the master's route is there after %v", n.await("the master's route", func() bool { return n.goTo(1) }))
+	n.Logf("the master's route is there after %v", n.await("the master's route", func() bool { return n.goTo(1) }))
 	n.await("the slave's route, as second best", func() bool { return n.hasBoth() && n.goTo(1) })
 
 	// The master is silent: its process is stopped.
 	one.signal(syscall.SIGSTOP)
-	t.Logf("after the master is stopped packets go to the slave in %v", n.await("the slave's route", func() bool { return n.goTo(2) }))
+	n.Logf("after the master is stopped packets go to the slave in %v", n.await("the slave's route", func() bool { return n.goTo(2) }))
 	one.signal(syscall.SIGCONT)
-	t.Logf("after the master goes on packets go there in %v", n.await("the master's route", func() bool { return n.goTo(1) }))
+	n.Logf("after the master goes on packets go there in %v", n.await("the master's route", func() bool { return n.goTo(1) }))
 
 	// Roles are swapped; then the old master has not heard of it, and is worse as its epoch is older.
 	master.Epoch, slave.Epoch = 8, 8
 	two.announce(master)
-	t.Logf("after a newer master's announcement packets go there in %v", n.await("the newer master's route", func() bool { return n.goTo(2) }))
+	n.Logf("after a newer master's announcement packets go there in %v", n.await("the newer master's route", func() bool { return n.goTo(2) }))
 	one.announce(slave)
 	n.await("the slave's route, as second best", func() bool { return n.hasBoth() && n.goTo(2) })
 
 	// One side's link of the master goes down: both sides' routes go.
 	n.within("switch", "ip", "link", "set", "internet2", "down")
-	t.Logf("after one link is down packets go to the slave on both sides in %v", n.await("the slave's route", func() bool { return n.goTo(1) }))
+	n.Logf("after one link is down packets go to the slave on both sides in %v", n.await("the slave's route", func() bool { return n.goTo(1) }))
 	n.within("switch", "ip", "link", "set", "internet2", "up")
-	n.within("switch", "ip", "address", "replace", fmt.Sprint(address(1, 2, 1), "/24"), "dev", "internet2")
-	t.Logf("after it is up again packets go to the master in %v", n.await("the master's route", func() bool { return n.goTo(2) }))
+	n.within("switch", "ip", "address", "replace", n.with(1, 2, 1), "dev", "internet2", "nodad") // the kernel removes it with the link
+	n.Logf("after it is up again packets go to the master in %v", n.await("the master's route", func() bool { return n.goTo(2) }))
 	n.await("the slave's route", n.hasBoth)
 
 	// The master gives up, then the slave.
 	two.announce()
-	t.Logf("after the master's withdrawal packets go to the slave in %v", n.await("the slave's route", func() bool { return n.goTo(1) }))
+	n.Logf("after the master's withdrawal packets go to the slave in %v", n.await("the slave's route", func() bool { return n.goTo(1) }))
 	one.signal(syscall.SIGKILL)
-	t.Logf("after the slave is killed there is no route in %v", n.await("no route", func() bool { return n.goTo(0) }))
+	n.Logf("after the slave is killed there is no route in %v", n.await("no route", func() bool { return n.goTo(0) }))
 }
