@@ -178,7 +178,9 @@ func (a *Agent) Step(ctx context.Context, now time.Duration, state *records.Stat
 	if err != nil {
 		return Outcome{}, err
 	}
-	reports, err := a.dataplane.Follow(ctx, orders)
+	limited, cancel := context.WithTimeout(ctx, a.config.Stuck)
+	reports, err := a.dataplane.Follow(limited, orders)
+	cancel()
 	if err != nil {
 		if now-a.answered >= a.config.Stuck {
 			return Outcome{}, errors.Join(fmt.Errorf("the dataplane has not answered for %v: %w", now-a.answered, err), a.announce(ctx, nil))

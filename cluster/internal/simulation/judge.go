@@ -100,11 +100,15 @@ func (w *world) keptBy(by keptBy) map[int]bool {
 // judge looks at all dataplanes, also at those that are cut off or stopped. Rule 1: a grant is in one hand. Rule 2: an epoch has one master.
 func (w *world) judge() {
 	var hands [shardCount][grantCount]records.Member
-	for n := range w.hosts {
-		if w.hosts[n].process == nil {
+	var all []*process
+	for _, host := range w.hosts {
+		all = append(all, host.process, host.before)
+	}
+	for _, process := range all {
+		if process == nil {
 			continue
 		}
-		for id, c := range w.hosts[n].copies {
+		for id, c := range process.copies {
 			for number := range c.grants {
 				if other := hands[id][number]; !other.IsNone() {
 					w.fail("grant %d of shard %d is in the hands of %v and %v", number, id, other, c.self)

@@ -40,11 +40,12 @@ const (
 	RevisionUnchecked         // the store writes over what it should not
 	LostIsGone                // a manager takes who is absent for gone
 	UnsettledLost             // a manager forgets who is unsettled
+	RegisteredEarly           // a process registers while its predecessor's dataplane still has copies
 	Mistakes
 )
 
 var names = [...]string{"none", "an epoch unchecked", "acknowledged early", "a grant kept", "a slave ages", "a port reused early", "followed early",
-	"in sync early", "a manager without fencing", "a revision unchecked", "lost is gone", "unsettled lost"}
+	"in sync early", "a manager without fencing", "a revision unchecked", "lost is gone", "unsettled lost", "registered early"}
 
 func (m Mistake) String() string { return names[m] }
 
@@ -72,7 +73,8 @@ type keptBy struct {
 type host struct {
 	*process
 	stoppedUntil int
-	stuckUntil   int // of the dataplane
+	stuckUntil   int      // of the dataplane
+	before       *process // `RegisteredEarly`
 }
 
 // event happens at a time. Events of one time happen in the order in which they were made.
@@ -252,6 +254,12 @@ func (w *world) fault() {
 	switch w.IntN(8) {
 	case 0, 1:
 		w.hosts[n] = host{stoppedUntil: until}
+	case 4: // the agent alone; its dataplane gives everything up
+		before := w.hosts[n].process
+		w.hosts[n].process = nil
+		if w.mistake == RegisteredEarly {
+			w.hosts[n].before = before
+		}
 	case 2:
 		w.hosts[n].stoppedUntil = until
 	case 3:
