@@ -32,6 +32,9 @@ type Config struct {
 	Rules placement.Rules
 	// Reserve is how many of a shard's grants are kept for the copy that has fewer than that.
 	Reserve int
+	// Elasticity takes servers in and out of use; nil: all are in use. With DryRun the manager only logs what it would do.
+	Elasticity *placement.Elasticity
+	DryRun     bool
 }
 
 // Manager is for one goroutine.
@@ -42,6 +45,8 @@ type Manager struct {
 	servers map[records.ServerID]seen[serverState]
 	epochs  map[records.ShardID]seen[uint64]
 	loads   map[records.ShardID]float64 // as last reported
+	samples []placement.Sample          // of all loads
+	scaled  placement.Decision          // the last one
 }
 
 // seen is something observed, and since when.
@@ -96,7 +101,7 @@ func (m *Manager) observe(now time.Duration, state *records.State) {
 		is := serverState{server.Value.Process, placement.Lost}
 		if state.IsPresent(records.Member{Server: id, Process: server.Value.Process}) {
 			is.state = placement.Up
-			if server.Value.Draining {
+			if server.Value.Draining || server.Value.Spare {
 				is.state = placement.Draining
 			}
 		}
@@ -122,7 +127,7 @@ func (m *Manager) lead(now time.Duration, state *records.State) (writes []Write)
 			writes = append(writes, Write{[]store.Put{put, state.Leader.Check(records.LeaderKey)}, strings.Join(reasons, "; ")})
 		}
 	}
-	return writes
+	return append(writes, m.scale(now, state)...)
 }
 
 // cluster returns what placement needs to know. A copy whose process is gone is none.

@@ -127,3 +127,57 @@ func TestViewIsBehind(t *testing.T) {
 		}
 	}
 }
+
+// Servers are taken out of use at night, and in again by day. A server that an operator drains stays as it is.
+func TestElasticity(t *testing.T) {
+	state := newState(records.Shard{Epoch: 4, Master: member(1, 2), Slave: member(2, 2), InSync: true})
+	for id := records.ServerID(4); id <= 5; id++ {
+		state.Servers[id] = records.Record[records.Server]{Value: records.Server{Capacity: 1, Process: 2, Draining: id == 5}, Revision: 1}
+		state.Present[member(id, 2)] = records.Presence{}
+	}
+	rules := placement.Elasticity{High: 0.7, Low: 0.5, In: time.Minute, Out: 10 * time.Minute, Least: 2}
+	m := manager.New(member(1, 2), manager.Config{Rules: placement.Default, Elasticity: &rules}, quiet)
+	dry := manager.New(member(1, 2), manager.Config{Rules: placement.Default, Elasticity: &rules, DryRun: true}, quiet)
+	spares := func() (ids []records.ServerID) {
+		for id, server := range state.Servers {
+			if server.Value.Spare {
+				ids = append(ids, id)
+			}
+		}
+		return ids
+	}
+	now := time.Duration(0)
+	pass := func(load float64, until time.Duration) {
+		for ; now < until; now += 5 * time.Second {
+			state.Present[member(1, 2)] = records.Presence{Loads: map[records.ShardID]float64{5: load}}
+			for _, write := range m.Step(now, state) {
+				var id records.ServerID
+				if _, err := fmt.Sscanf(write.Puts[0].Key, "servers/%d", &id); err != nil {
+					continue
+				}
+				var server records.Server
+				if err := json.Unmarshal(write.Puts[0].Value, &server); err != nil {
+					t.Fatal(err)
+				}
+				state.Servers[id] = records.Record[records.Server]{Value: server, Revision: 2}
+			}
+			for _, write := range dry.Step(now, state) {
+				if write.Puts[0].Key != records.ShardID(5).Key() {
+					t.Errorf("in a dry run the manager writes %+v", write)
+				}
+			}
+		}
+	}
+	pass(2.2, time.Hour)
+	if is := spares(); len(is) != 0 {
+		t.Errorf("by day %v are spare", is)
+	}
+	pass(0.3, 2*time.Hour)
+	if is := spares(); len(is) != 2 || slices.Contains(is, 5) {
+		t.Errorf("at night %v are spare", is)
+	}
+	pass(2.2, 3*time.Hour)
+	if is := spares(); len(is) != 0 {
+		t.Errorf("by day %v are spare", is)
+	}
+}

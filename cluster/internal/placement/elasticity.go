@@ -44,7 +44,7 @@ type Decision struct {
 	Reason string
 }
 
-// Next decides. Samples are in the order of time, the last one at now. They need not reach back further than In and Out.
+// Next decides. Samples are in the order of time, the last one of about now. They need not reach back further than In and Out.
 func (e Elasticity) Next(now time.Duration, samples []Sample, servers map[records.ServerID]Spare) Decision {
 	ids := slices.SortedFunc(maps.Keys(servers), func(a, b records.ServerID) int {
 		return cmp.Or(cmp.Compare(servers[a].Capacity, servers[b].Capacity), cmp.Compare(a, b))

@@ -59,9 +59,11 @@ func (m *Member) UnmarshalText(text []byte) error {
 // Server is a server of the cluster, under the key servers/ID.
 type Server struct {
 	Name     string  `json:"name"`
-	Rack     string  `json:"rack,omitempty"` // empty: not named
-	Capacity float64 `json:"capacity"`       // in the unit of loads
-	Draining bool    `json:"draining,omitempty"`
+	Rack     string  `json:"rack,omitempty"`     // empty: not named
+	Capacity float64 `json:"capacity"`           // in the unit of loads
+	Draining bool    `json:"draining,omitempty"` // as an operator wants
+	// Spare servers are not in use: the manager has taken them out, and takes them in again as the load needs it.
+	Spare bool `json:"spare,omitempty"`
 	// Process is the number of the newest process. All earlier ones are gone: a process takes a number
 	// once its predecessor's dataplane has given everything up, and an operator who knows that a server is lost for good takes one.
 	Process uint32 `json:"process"`

@@ -52,7 +52,7 @@ func (s *State) sayOfCopy(say func(string, ...any), role string, member Member) 
 // hasRoomBeside returns true if another server than the member's could have a copy.
 func (s *State) hasRoomBeside(member Member) bool {
 	for id, server := range s.Servers {
-		if id != member.Server && !server.Value.Draining && s.IsPresent(Member{id, server.Value.Process}) {
+		if id != member.Server && !server.Value.Draining && !server.Value.Spare && s.IsPresent(Member{id, server.Value.Process}) {
 			return true
 		}
 	}
