@@ -2,6 +2,7 @@ package etcd_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -121,4 +122,72 @@ func openAs(b backend, tls store.TLS) func() (store.Store, error) {
 func TestCluster(t *testing.T) {
 	tls := storetest.Certificates(t)
 	storetest.RunCluster(t, backend{tls, serve(t, tls)})
+}
+
+// Three servers are one store. It goes on without one of them, and a member whose client was connected to that one stays present.
+func TestThreeServers(t *testing.T) {
+	tls := storetest.Certificates(t)
+	cluster := map[string]string{}
+	for _, name := range []string{"one", "two", "three"} {
+		cluster[name] = "https://" + freeAddress(t)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	servers := make(chan *etcd.Server, len(cluster))
+	for name, peers := range cluster {
+		config := etcd.ServerConfig{Name: name, Dir: t.TempDir(), Clients: "https://127.0.0.1:0", Peers: peers, Cluster: cluster, TLS: tls}
+		go func() { // each waits for most of the others
+			server, err := etcd.Serve(ctx, config)
+			if err != nil {
+				t.Error(err)
+			}
+			servers <- server
+		}()
+	}
+	var all []*etcd.Server
+	var endpoints []string
+	for range cluster {
+		server := <-servers
+		if server == nil {
+			t.FailNow()
+		}
+		t.Cleanup(server.Close)
+		all, endpoints = append(all, server), append(endpoints, server.Endpoint)
+	}
+	open := func(endpoints ...string) store.Store {
+		config := backend{tls: tls}.config("")
+		config.Endpoints, config.Session = endpoints, 5*time.Second
+		client, err := etcd.Open(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = client.Close() })
+		return client
+	}
+	client, observer := open(endpoints...), open(endpoints[1:]...)
+	if err := client.Present(ctx, "7.1", []byte("here")); err != nil {
+		t.Fatal(err)
+	}
+	views := observer.Watch(ctx)
+	all[0].Close()
+	for n := range 10 {
+		key := fmt.Sprint("after", n)
+		for ctx.Err() == nil { // the servers may be electing a leader
+			limited, cancel := context.WithTimeout(ctx, time.Second)
+			err := client.Write(limited, store.Put{Key: key, Value: []byte("x")})
+			cancel()
+			if err == nil || errors.Is(err, store.ErrConflict) { // an earlier try may have been done
+				break
+			}
+		}
+	}
+	for view := range views {
+		if len(view.Present) != 1 {
+			t.Error("the member is not present")
+		}
+		if len(view.Records) == 10 {
+			return
+		}
+	}
+	t.Error("not all records were seen")
 }
