@@ -89,7 +89,7 @@ func TestRoles(t *testing.T) {
 	told := &trace{reports: map[records.ShardID]agent.Report{5: {InSync: true, Withdrawn: []uint32{2}}}}
 	a := agent.New(self, agent.Default, told, told, quiet)
 	shard := records.Shard{Epoch: 4, Master: self, Slave: other, Unsettled: []records.Member{self, other},
-		Grants: map[uint32]records.Grant{1: {Holder: self}, 2: {Holder: self}, 3: {Holder: other}}}
+		Grants: records.Grants{1: {Holder: self}, 2: {Holder: self}, 3: {Holder: other}}}
 	got := written(t, step(t, a, 0, stateOf(3, map[records.ShardID]records.Shard{5: shard})))
 	told.expect(t, "follow 5:4/1/8.1/false/[1 2]", "announce [{5 4 true}]")
 	if len(got) != 1 || !got[0].InSync || len(got[0].Unsettled) != 1 || len(got[0].Grants) != 2 {

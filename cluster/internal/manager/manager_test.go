@@ -76,7 +76,7 @@ func TestPromotion(t *testing.T) {
 	for _, process := range []uint32{1, 2} { // of the old master: gone, lost
 		t.Run(fmt.Sprint(process), func(t *testing.T) {
 			state := newState(records.Shard{Epoch: 4, Master: member(2, process), Slave: member(3, 2), InSync: true, Unsettled: []records.Member{member(3, 1)}, GrantCount: 8,
-				Grants: map[uint32]records.Grant{0: {Holder: member(2, process)}, 1: {Holder: member(3, 2)}, 2: {Waits: true}}})
+				Grants: records.Grants{0: {Holder: member(2, process)}, 1: {Holder: member(3, 2)}, 2: {Waits: true}}})
 			delete(state.Present, member(2, 2))
 			is := next(t, newManager(member(1, 2)), 0, state)
 			unsettled, holder := []records.Member{member(2, 2), member(3, 2)}, member(2, 2)
@@ -95,7 +95,7 @@ func TestPromotion(t *testing.T) {
 
 func TestGrants(t *testing.T) {
 	master, slave := member(1, 2), member(2, 2)
-	state := newState(records.Shard{Epoch: 4, Master: master, Slave: slave, InSync: true, GrantCount: 6, Grants: map[uint32]records.Grant{1: {Holder: slave}}})
+	state := newState(records.Shard{Epoch: 4, Master: master, Slave: slave, InSync: true, GrantCount: 6, Grants: records.Grants{1: {Holder: slave}}})
 	state.Present[master] = records.Presence{Wanted: map[records.ShardID]uint32{5: 9}}
 	state.Present[slave] = records.Presence{Wanted: map[records.ShardID]uint32{5: 1}}
 	m := newManager(master)
@@ -118,7 +118,7 @@ func TestGrants(t *testing.T) {
 
 // A view may have a shard's record, and not yet its server's: the member there is no older one.
 func TestViewIsBehind(t *testing.T) {
-	shard := records.Shard{Epoch: 4, Master: member(2, 3), Slave: member(3, 2), InSync: true, GrantCount: 1, Grants: map[uint32]records.Grant{0: {Holder: member(2, 3)}}}
+	shard := records.Shard{Epoch: 4, Master: member(2, 3), Slave: member(3, 2), InSync: true, GrantCount: 1, Grants: records.Grants{0: {Holder: member(2, 3)}}}
 	state := newState(shard)
 	m := newManager(member(1, 2))
 	for _, now := range []time.Duration{0, time.Hour} {

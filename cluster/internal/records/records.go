@@ -4,6 +4,7 @@ package records
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 
@@ -69,12 +70,6 @@ type Server struct {
 	Process uint32 `json:"process"`
 }
 
-// Grant names the member that has a grant: a set of ports of the shard. A grant that no member has waits for the shard's master, since connections may use its ports.
-type Grant struct {
-	Holder Member `json:"holder"`
-	Waits  bool   `json:"waits,omitempty"`
-}
-
 // Shard is a shard's assignment and its grants, under the key shards/ID. Each new assignment has the next epoch.
 type Shard struct {
 	Epoch  uint64 `json:"epoch"`
@@ -83,20 +78,18 @@ type Shard struct {
 	// Unsettled are members that had a role in an earlier assignment, and do not follow this one yet. They may go on as before.
 	Unsettled []Member `json:"unsettled,omitempty"`
 	// InSync is what the master has reported of this epoch.
-	InSync bool `json:"in_sync,omitempty"`
-	// Grants are those that are not free, by number; numbers are below GrantCount.
-	Grants     map[uint32]Grant `json:"grants,omitempty"`
-	GrantCount uint32           `json:"grant_count"`
+	InSync     bool   `json:"in_sync,omitempty"`
+	Grants     Grants `json:"grants,omitempty"` // numbers are below GrantCount
+	GrantCount uint32 `json:"grant_count"`
 }
 
 // Clone returns a copy that shares nothing with s.
 func (s Shard) Clone() Shard {
 	s.Unsettled = append([]Member(nil), s.Unsettled...)
-	grants := make(map[uint32]Grant, len(s.Grants))
-	for number, grant := range s.Grants {
-		grants[number] = grant
+	s.Grants = maps.Clone(s.Grants)
+	if s.Grants == nil {
+		s.Grants = Grants{}
 	}
-	s.Grants = grants
 	return s
 }
 

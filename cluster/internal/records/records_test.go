@@ -1,6 +1,9 @@
 package records_test
 
 import (
+	"encoding/json"
+	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -47,7 +50,7 @@ func TestMember(t *testing.T) {
 
 // A record that cannot be read stays as it was. What another version may have added is passed over.
 func TestParse(t *testing.T) {
-	good := map[string]string{"servers/7": `{"name":"a","process":3,"new":1}`, "shards/5": `{"epoch":4,"master":"7.3","grants":{"2":{"holder":"7.3"}}}`,
+	good := map[string]string{"servers/7": `{"name":"a","process":3,"new":1}`, "shards/5": `{"epoch":4,"master":"7.3","grants":{"7.3":"2"}}`,
 		"present/7.3": `{"loads":{"5":0.5}}`, "leader": `{"member":"7.3","term":2}`, "other/1": "?", "present/someone": "?"}
 	state := parse(t, good)
 	if state.Shards[5].Value.Grants[2].Holder != (records.Member{Server: 7, Process: 3}) || state.Leader.Value.Term != 2 || state.Present[records.Member{Server: 7, Process: 3}].Loads[5] != 0.5 {
@@ -78,12 +81,47 @@ func TestTroubles(t *testing.T) {
 		{`{"master":"2.1","slave":"2.2"}`, []string{"the master 2.1 is gone", "the slave 2.2 is lost"}},
 		{`{"master":"1.2","slave":"3.1","in_sync":true,"unsettled":["2.2","2.1","1.2"]}`,
 			[]string{"2.2 is lost, and may go on as before: ports rest until a new process of server 2 says that it is gone, or an operator does"}},
-		{`{"master":"1.2","slave":"3.1","in_sync":true,"grants":{"1":{"holder":"1.2"},"2":{"holder":"2.2"},"3":{"holder":"none","waits":true},"4":{"holder":"2.2"}}}`,
+		{`{"master":"1.2","slave":"3.1","in_sync":true,"grants":{"1.2":"1","2.2":"2,4","waits":"3"}}`,
 			[]string{"grants that are still with 2.2: 2", "grants that wait for a master: 1"}},
 	} {
 		cluster["shards/5"] = test.shard
 		if is := parse(t, cluster).Troubles(5); !slices.Equal(is, test.want) {
 			t.Errorf("%s: %q", test.shard, is)
+		}
+	}
+}
+
+func TestGrants(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	for range 200 {
+		grants := records.Grants{}
+		for number := range uint32(random.IntN(60)) {
+			switch random.IntN(4) {
+			case 0:
+				grants[number] = records.Grant{Waits: true}
+			case 1, 2:
+				grants[number] = records.Grant{Holder: records.Member{Server: records.ServerID(1 + random.IntN(2)), Process: 1}}
+			}
+		}
+		text, err := json.Marshal(grants)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var again records.Grants
+		if err := json.Unmarshal(text, &again); err != nil || !maps.Equal(again, grants) {
+			t.Fatalf("%s: %v instead of %v: %v", text, again, grants, err)
+		}
+	}
+	text, err := json.Marshal(records.Grants{0: {Waits: true}, 3: {Waits: true}, 4: {Waits: true}, 5: {Waits: true}})
+	if err != nil || string(text) != `{"waits":"0,3-5"}` {
+		t.Errorf("%s: %v", text, err)
+	}
+	for _, bad := range []string{`{"7.3":""}`, `{"7.3":"3-1"}`, `{"7.3":"1-"}`, `{"7.3":"-1"}`, `{"7.3":"0-4294967295"}`, `{"0.1":"1"}`, `{"7.3":"1-3","7.4":"2"}`, `[]`, `{"7.3":7}`} {
+		var grants records.Grants
+		if err := json.Unmarshal([]byte(bad), &grants); err == nil {
+			t.Errorf("%s is %v", bad, grants)
 		}
 	}
 }
