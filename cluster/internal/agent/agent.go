@@ -66,7 +66,7 @@ type Route struct {
 	Best  bool   // the master's; the slave's is second best
 }
 
-// Routes announces routes. (So far there is only the simulation's.)
+// Routes announces routes: package routes, by BGP.
 type Routes interface {
 	// Announce makes these routes the only ones that are announced.
 	Announce(ctx context.Context, routes []Route) error
