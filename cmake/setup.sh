@@ -20,7 +20,7 @@ readonly PACKAGES_CHECK=(
 readonly PACKAGES_CHECK_OPTIONAL=(
   ccache clang-19 lld-19 clang-format-19 libclang-rt-19-dev llvm-19 tshark g++-aarch64-linux-gnu
   nftables conntrack iproute2 ethtool curl golang-go ca-certificates chromium
-  traceroute iputils-ping python3-pyftpdlib keepalived
+  traceroute iputils-ping python3-pyftpdlib zookeeper keepalived
 )
 # The package and version at PyPI. This version checks only the project's own code, not its libraries' headers, and takes a
 # third of the time that Debian's version takes.

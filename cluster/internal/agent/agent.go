@@ -1,0 +1,375 @@
+// Package agent makes a server's dataplane do what the store says of it, and tells the store what the dataplane did.
+//
+// An agent writes a shard's record only in place of the one that its dataplane follows: it tells the dataplane all of a view, gets a report,
+// and writes if the record is still the same. So what it writes is true of the assignment in which it stands, and it needs no answer.
+// Without the store it goes on with the last view.
+package agent
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"millrace/cluster/internal/records"
+	"millrace/cluster/internal/store"
+)
+
+// Role is what a member does for a shard.
+type Role int
+
+// Roles.
+const (
+	None Role = iota
+	Master
+	Slave
+)
+
+// Order is what the dataplane is to do for a shard.
+type Order struct {
+	Shard        records.ShardID
+	Epoch        uint64
+	Role         Role // Master or Slave
+	Other        records.Member
+	OtherAddress string // empty while the other member is not present
+	Settled      bool   // each member of an earlier assignment follows this one or is gone
+	Grants       []uint32
+}
+
+// Report is what the dataplane says of a shard.
+type Report struct {
+	InSync bool
+	Load   float64
+	Wanted uint32 // how many grants it would like to have, those that it has included
+	// Withdrawn are grants that it has been ordered to have and does not use any more. It does not begin again before it has
+	// had an order without them. Only a master withdraws grants.
+	Withdrawn []uint32
+}
+
+// Dataplane is the process that has the copies. (So far there is only the simulation's.)
+type Dataplane interface {
+	// Follow tells all of the orders, and returns reports once they are in force: copies of shards without an order have ended, with their
+	// connections; grants that are not in the orders are not used any more. A shard's epoch is never less than in the
+	// call before. After an error some orders may be in force.
+	Follow(ctx context.Context, orders []Order) (map[records.ShardID]Report, error)
+}
+
+// Route says that a shard's packets may come to this server.
+type Route struct {
+	Shard records.ShardID
+	Epoch uint64 // of two masters' routes the newer one is better
+	Best  bool   // the master's; the slave's is second best
+}
+
+// Routes announces routes: package routes, by BGP.
+type Routes interface {
+	// Announce makes these routes the only ones that are announced.
+	Announce(ctx context.Context, routes []Route) error
+}
+
+// Config are an agent's settings.
+type Config struct {
+	Address string // where other members' dataplanes reach this one
+	// LoadPace is how often loads are told to the store.
+	LoadPace time.Duration
+	// Stuck is how long the dataplane may be without an answer until the agent ends.
+	Stuck time.Duration
+}
+
+// Default are the settings for a dataplane on the same machine.
+var Default = Config{LoadPace: 10 * time.Second, Stuck: time.Second}
+
+// ErrGone is returned by an agent that has a successor.
+var ErrGone = errors.New("another process has taken this server over")
+
+// Agent is for one goroutine.
+type Agent struct {
+	config    Config
+	self      records.Member
+	dataplane Dataplane
+	routes    Routes
+	log       *slog.Logger
+
+	followed  *records.State // as last followed
+	announced []Route
+	answered  time.Duration // when the dataplane answered last
+	said      *Says         // as last told to the store
+}
+
+// New returns the agent of that member. The dataplane must follow no orders yet.
+func New(self records.Member, config Config, dataplane Dataplane, routes Routes, log *slog.Logger) *Agent {
+	return &Agent{config: config, self: self, dataplane: dataplane, routes: routes, log: log}
+}
+
+// Register makes this process the newest one of its server, so that each earlier one is gone. The server's dataplane must follow no orders.
+func Register(ctx context.Context, in store.Store, server records.ServerID) (records.Member, error) {
+	for {
+		member, err := register(ctx, in, server)
+		if err == nil || ctx.Err() != nil || errors.Is(err, errUnknown) {
+			return member, err
+		}
+		// If a write was done and its answer was lost, then that number is of nobody.
+		if !errors.Is(err, store.ErrConflict) {
+			select {
+			case <-ctx.Done():
+			case <-time.After(200 * time.Millisecond):
+			}
+		}
+	}
+}
+
+var errUnknown = errors.New("the server has no record in the store: it must join the cluster first")
+
+func register(ctx context.Context, in store.Store, server records.ServerID) (records.Member, error) {
+	view, err := in.Read(ctx)
+	if err != nil {
+		return records.Member{}, fmt.Errorf("server %d cannot read the store: %w", server, err)
+	}
+	state, err := records.Parse(view, nil)
+	record, is := state.Servers[server]
+	if !is {
+		return records.Member{}, fmt.Errorf("server %d: %w", server, errors.Join(errUnknown, err))
+	}
+	next := record.Value
+	next.Process++
+	if err := in.Write(ctx, record.Put(server.Key(), next)); err != nil {
+		return records.Member{}, fmt.Errorf("server %d cannot register: %w", server, err)
+	}
+	return records.Member{Server: server, Process: next.Process}, nil
+}
+
+// Outcome is what the store should be told.
+type Outcome struct {
+	Writes []store.Put // each a write by itself
+	Says   *Says       // nil: nothing new
+}
+
+// Says is what a member says of itself.
+type Says struct {
+	Presence records.Presence
+	at       time.Duration
+}
+
+// Step makes the dataplane and the routes as the state says. Now is the time of a clock that only goes forward. After an error
+// the agent must end.
+func (a *Agent) Step(ctx context.Context, now time.Duration, state *records.State) (Outcome, error) {
+	if state.IsGone(a.self) {
+		err := a.announce(ctx, nil)
+		_, errFollow := a.dataplane.Follow(ctx, nil)
+		return Outcome{}, errors.Join(ErrGone, err, errFollow)
+	}
+	if state.Servers[a.self.Server].Value.Process < a.self.Process {
+		// The view is older than this process, or the store has lost its records.
+		if state = a.followed; state == nil {
+			return Outcome{}, nil
+		}
+	}
+	a.followed = state
+	orders := a.orders(state)
+	// A shard whose role ends here gets no more packets from now on.
+	err := a.announce(ctx, slices.DeleteFunc(slices.Clone(a.announced), func(route Route) bool {
+		return !slices.ContainsFunc(orders, func(order Order) bool { return order.Shard == route.Shard && (order.Role == Master || !route.Best) })
+	}))
+	if err != nil {
+		return Outcome{}, err
+	}
+	limited, cancel := context.WithTimeout(ctx, a.config.Stuck)
+	reports, err := a.dataplane.Follow(limited, orders)
+	cancel()
+	if err != nil {
+		if now-a.answered >= a.config.Stuck {
+			return Outcome{}, errors.Join(fmt.Errorf("the dataplane has not answered for %v: %w", now-a.answered, err), a.announce(ctx, nil))
+		}
+		a.log.Warn("the dataplane does not answer", "error", err)
+		return Outcome{}, nil
+	}
+	a.answered = now
+	if err := a.announce(ctx, routes(orders, reports)); err != nil {
+		return Outcome{}, err
+	}
+	outcome := Outcome{Says: a.says(now, orders, reports)}
+	for _, id := range slices.Sorted(maps.Keys(state.Shards)) {
+		if next, differs := a.next(state.Shards[id].Value, reports[id]); differs {
+			outcome.Writes = append(outcome.Writes, state.Shards[id].Put(id.Key(), next))
+		}
+	}
+	return outcome, nil
+}
+
+func (a *Agent) roleIn(shard records.Shard) Role {
+	switch a.self {
+	case shard.Master:
+		return Master
+	case shard.Slave:
+		return Slave
+	}
+	return None
+}
+
+func (a *Agent) orders(state *records.State) (orders []Order) {
+	for _, id := range slices.Sorted(maps.Keys(state.Shards)) {
+		shard := state.Shards[id].Value
+		role := a.roleIn(shard)
+		if role == None {
+			continue
+		}
+		other := shard.Slave
+		if role == Slave {
+			other = shard.Master
+		}
+		grants := shard.GrantsOf(a.self)
+		slices.Sort(grants)
+		// The agent takes itself off the unsettled ones when the dataplane follows, so it does not count.
+		settled := !slices.ContainsFunc(shard.Unsettled, func(member records.Member) bool { return member != a.self })
+		orders = append(orders, Order{Shard: id, Epoch: shard.Epoch, Role: role, Other: other,
+			OtherAddress: state.Present[other].Address, Settled: settled, Grants: grants})
+	}
+	return orders
+}
+
+// next returns the shard's record after the dataplane's report, and if it differs.
+func (a *Agent) next(shard records.Shard, report Report) (next records.Shard, differs bool) {
+	next = shard.Clone()
+	role := a.roleIn(shard)
+	if n := slices.Index(next.Unsettled, a.self); n >= 0 {
+		next.Unsettled = slices.Delete(next.Unsettled, n, n+1)
+		differs = true
+	}
+	if role == Master && next.InSync != report.InSync {
+		next.InSync = report.InSync
+		differs = true
+	}
+	if role == Master {
+		for _, number := range report.Withdrawn {
+			if next.Grants[number].Holder == a.self {
+				delete(next.Grants, number)
+				differs = true
+			}
+		}
+	}
+	if role == None {
+		for _, number := range next.GrantsOf(a.self) {
+			next.Grants[number] = records.Grant{Waits: true} // for the master: it has the connections
+			differs = true
+		}
+	}
+	return next, differs
+}
+
+func routes(orders []Order, reports map[records.ShardID]Report) (routes []Route) {
+	for _, order := range orders {
+		if order.Role == Master || reports[order.Shard].InSync {
+			routes = append(routes, Route{order.Shard, order.Epoch, order.Role == Master})
+		}
+	}
+	return routes
+}
+
+func (a *Agent) announce(ctx context.Context, routes []Route) error {
+	if slices.Equal(routes, a.announced) {
+		return nil
+	}
+	if err := a.routes.Announce(ctx, routes); err != nil {
+		return fmt.Errorf("routes cannot be announced: %w", err)
+	}
+	a.announced = routes
+	return nil
+}
+
+// says returns what the member should say of itself, if that is new.
+func (a *Agent) says(now time.Duration, orders []Order, reports map[records.ShardID]Report) *Says {
+	is := records.Presence{Address: a.config.Address, Loads: map[records.ShardID]float64{}, Wanted: map[records.ShardID]uint32{}}
+	for _, order := range orders {
+		if order.Role == Master {
+			is.Loads[order.Shard] = reports[order.Shard].Load
+		}
+		is.Wanted[order.Shard] = reports[order.Shard].Wanted
+	}
+	if a.said != nil && maps.Equal(is.Wanted, a.said.Presence.Wanted) {
+		are := func(float64, float64) bool { return true }
+		if now >= a.said.at+a.config.LoadPace {
+			are = func(a, b float64) bool { return a == b }
+		}
+		if maps.EqualFunc(is.Loads, a.said.Presence.Loads, are) {
+			return nil
+		}
+	}
+	return &Says{is, now}
+}
+
+// Said notes that the store was told. Until then each step says it again.
+func (a *Agent) Said(says *Says) { a.said = says }
+
+// Pace is how often the dataplane is asked for a report.
+const Pace = 100 * time.Millisecond
+
+// Run follows the store until ctx ends, the agent is gone or the dataplane is stuck. Then it withdraws the routes; the caller closes the store.
+func (a *Agent) Run(ctx context.Context, from store.Store) error {
+	defer func() { _ = a.announce(context.WithoutCancel(ctx), nil) }()
+	start := time.Now()
+	views := from.Watch(ctx)
+	tick := time.NewTicker(Pace)
+	defer tick.Stop()
+	var state *records.State
+	told := make(chan *Says, 1) // what was said, once the store has been told all of an outcome
+	isTelling := false
+	for {
+		select {
+		case view, ok := <-views:
+			if !ok {
+				return cmp.Or(ctx.Err(), context.Canceled)
+			}
+			next, err := records.Parse(view, state)
+			if err != nil {
+				a.log.Error("the agent goes on with the record that it had", "error", err)
+			}
+			state = next
+		case said := <-told:
+			isTelling = false
+			if said != nil {
+				a.Said(said)
+			}
+			continue
+		case <-tick.C:
+		}
+		if state == nil {
+			continue
+		}
+		outcome, err := a.Step(ctx, time.Since(start), state)
+		if err != nil {
+			return err
+		}
+		if !isTelling && (outcome.Says != nil || len(outcome.Writes) > 0) {
+			isTelling = true
+			go func() { told <- a.tell(ctx, from, outcome) }()
+		}
+	}
+}
+
+// tell tells the store, and returns what was said; nil if nothing was, or it may not have come there.
+func (a *Agent) tell(ctx context.Context, to store.Store, outcome Outcome) (said *Says) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if outcome.Says != nil {
+		bytes, err := json.Marshal(outcome.Says.Presence)
+		if err == nil {
+			err = to.Present(ctx, a.self.String(), bytes)
+		}
+		if err == nil {
+			said = outcome.Says
+		} else {
+			a.log.Warn("the store may not know that this member is present", "error", err)
+		}
+	}
+	for _, put := range outcome.Writes {
+		if err := to.Write(ctx, put); err != nil && !errors.Is(err, store.ErrConflict) {
+			a.log.Warn("a report may be lost", "key", put.Key, "error", err)
+		}
+	}
+	return said
+}

@@ -1,0 +1,101 @@
+package records
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Grant says which member has a grant: a set of ports of the shard. A grant that no member has waits for the shard's master, since connections may use its ports.
+type Grant struct {
+	Holder Member
+	Waits  bool
+}
+
+// Grants are those that are not free, by number. In JSON they are by holder, since a shard may have thousands: {"7.3": "0-11,15", "waits": "12"}.
+type Grants map[uint32]Grant
+
+const waiting = "waits"
+
+// MarshalJSON returns ranges of numbers by holder.
+func (g Grants) MarshalJSON() ([]byte, error) {
+	numbers := map[string][]uint32{}
+	for _, number := range slices.Sorted(maps.Keys(g)) {
+		holder := waiting
+		if !g[number].Waits {
+			holder = g[number].Holder.String()
+		}
+		numbers[holder] = append(numbers[holder], number)
+	}
+	texts := map[string]string{}
+	for holder, of := range numbers {
+		texts[holder] = ranges(of)
+	}
+	return json.Marshal(texts)
+}
+
+// ranges returns sorted numbers as text.
+func ranges(numbers []uint32) string {
+	var texts []string
+	for begin := 0; begin < len(numbers); {
+		end := begin + 1
+		for end < len(numbers) && numbers[end] == numbers[end-1]+1 {
+			end++
+		}
+		text := strconv.FormatUint(uint64(numbers[begin]), 10)
+		if end > begin+1 {
+			text += "-" + strconv.FormatUint(uint64(numbers[end-1]), 10)
+		}
+		texts = append(texts, text)
+		begin = end
+	}
+	return strings.Join(texts, ",")
+}
+
+// UnmarshalJSON reads what MarshalJSON returns.
+func (g *Grants) UnmarshalJSON(bytes []byte) error {
+	var texts map[string]string
+	if err := json.Unmarshal(bytes, &texts); err != nil {
+		return err
+	}
+	*g = Grants{}
+	for holder, text := range texts {
+		grant := Grant{Waits: holder == waiting}
+		if !grant.Waits {
+			if err := grant.Holder.UnmarshalText([]byte(holder)); err != nil {
+				return err
+			}
+		}
+		if err := g.read(text, grant); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g Grants) read(text string, grant Grant) error {
+	for _, part := range strings.Split(text, ",") {
+		begin, end, isRange := strings.Cut(part, "-")
+		if !isRange {
+			end = begin
+		}
+		first, errFirst := strconv.ParseUint(begin, 10, 32)
+		last, errLast := strconv.ParseUint(end, 10, 32)
+		if errFirst != nil || errLast != nil || first > last || last-first >= mostGrants {
+			return fmt.Errorf("grants %q: must be numbers and ranges, such as 0-11,15", text)
+		}
+		for number := first; number <= last; number++ {
+			if other, is := g[uint32(number)]; is && other != grant {
+				return fmt.Errorf("grant %d has two holders", number)
+			}
+			g[uint32(number)] = grant
+		}
+	}
+	return nil
+}
+
+// mostGrants bounds a range: 256 addresses have no more ports.
+const mostGrants = 1 << 24

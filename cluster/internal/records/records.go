@@ -1,0 +1,218 @@
+// Package records is what managers and agents keep in the store: its keys, and its values as JSON.
+package records
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+
+	"millrace/cluster/internal/store"
+)
+
+// ServerID numbers the servers of a cluster, from 1 on. 0 is none.
+type ServerID uint32
+
+// ShardID numbers the shards of a cluster.
+type ShardID uint32
+
+// Member is a process of a server. The processes of a server are numbered from 1 on, so that a server's record tells which
+// members of it are gone.
+type Member struct {
+	Server  ServerID
+	Process uint32
+}
+
+// Number returns the member's number in messages between dataplanes (src/replicate/message.h).
+func (m Member) Number() uint64 { return uint64(m.Server)<<32 | uint64(m.Process) }
+
+// IsNone returns true for the zero value.
+func (m Member) IsNone() bool { return m == Member{} }
+
+// String returns the name under which the member is present: "SERVER.PROCESS", and "none" for none.
+func (m Member) String() string {
+	if m.IsNone() {
+		return "none"
+	}
+	return fmt.Sprintf("%d.%d", m.Server, m.Process)
+}
+
+// MarshalText returns the member's name.
+func (m Member) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalText reads a member's name.
+func (m *Member) UnmarshalText(text []byte) error {
+	if string(text) == "none" {
+		*m = Member{}
+		return nil
+	}
+	server, process, _ := strings.Cut(string(text), ".")
+	s, errServer := strconv.ParseUint(server, 10, 32)
+	p, errProcess := strconv.ParseUint(process, 10, 32)
+	if errServer != nil || errProcess != nil || s == 0 || p == 0 {
+		return fmt.Errorf("member %q: must be SERVER.PROCESS, two numbers from 1 on", text)
+	}
+	*m = Member{ServerID(s), uint32(p)}
+	return nil
+}
+
+// Server is a server of the cluster, under the key servers/ID.
+type Server struct {
+	Name     string  `json:"name"`
+	Rack     string  `json:"rack,omitempty"`     // empty: not named
+	Capacity float64 `json:"capacity"`           // in the unit of loads
+	Draining bool    `json:"draining,omitempty"` // as an operator wants
+	// Spare servers are not in use: the manager has taken them out, and takes them in again as the load needs it.
+	Spare bool `json:"spare,omitempty"`
+	// Process is the number of the newest process. All earlier ones are gone: a process takes a number
+	// once its predecessor's dataplane has given everything up, and an operator who knows that a server is lost for good takes one.
+	Process uint32 `json:"process"`
+}
+
+// Shard is a shard's assignment and its grants, under the key shards/ID. Each new assignment has the next epoch.
+type Shard struct {
+	Epoch  uint64 `json:"epoch"`
+	Master Member `json:"master"`
+	Slave  Member `json:"slave"`
+	// Unsettled are members that had a role in an earlier assignment, and do not follow this one yet. They may go on as before.
+	Unsettled []Member `json:"unsettled,omitempty"`
+	// InSync is what the master has reported of this epoch.
+	InSync     bool   `json:"in_sync,omitempty"`
+	Grants     Grants `json:"grants,omitempty"` // numbers are below GrantCount
+	GrantCount uint32 `json:"grant_count"`
+}
+
+// Clone returns a copy that shares nothing with s.
+func (s Shard) Clone() Shard {
+	s.Unsettled = append([]Member(nil), s.Unsettled...)
+	s.Grants = maps.Clone(s.Grants)
+	if s.Grants == nil {
+		s.Grants = Grants{}
+	}
+	return s
+}
+
+// GrantsOf returns the numbers of the grants that the member has, in no order.
+func (s Shard) GrantsOf(member Member) []uint32 {
+	var numbers []uint32
+	for number, grant := range s.Grants {
+		if grant.Holder == member {
+			numbers = append(numbers, number)
+		}
+	}
+	return numbers
+}
+
+// Leader names the manager that leads, under the key leader. Each new leader has the next term.
+type Leader struct {
+	Member Member `json:"member"`
+	Term   uint64 `json:"term"`
+}
+
+// Presence is what a member says of itself while it is present.
+type Presence struct {
+	// Address is where the other members' dataplanes reach this member's.
+	Address string `json:"address,omitempty"`
+	// Loads are the loads of the shards of which the member is the master.
+	Loads map[ShardID]float64 `json:"loads,omitempty"`
+	// Wanted are the numbers of grants that the member would like to have of a shard, those that it has included.
+	Wanted map[ShardID]uint32 `json:"wanted,omitempty"`
+}
+
+// LeaderKey is the key of the Leader.
+const LeaderKey = "leader"
+
+// Key returns the key of the server's record.
+func (id ServerID) Key() string { return "servers/" + strconv.FormatUint(uint64(id), 10) }
+
+// Key returns the key of the shard's record.
+func (id ShardID) Key() string { return "shards/" + strconv.FormatUint(uint64(id), 10) }
+
+// Record is a value as it was read.
+type Record[Value any] struct {
+	Value    Value
+	Revision int64
+}
+
+// Put returns the write of another value in place of the one that was read.
+func (r Record[Value]) Put(key string, value Value) store.Put {
+	bytes, err := json.Marshal(value)
+	if err != nil {
+		panic(fmt.Sprintf("%s cannot be written: %v", key, err)) // such as a capacity that is not a number
+	}
+	return store.Put{Key: key, Revision: r.Revision, Value: bytes}
+}
+
+// Check returns the condition that the record has not changed since it was read.
+func (r Record[Value]) Check(key string) store.Put { return store.Put{Key: key, Revision: r.Revision} }
+
+// State is a view of the store, read.
+type State struct {
+	Leader  Record[Leader]
+	Servers map[ServerID]Record[Server]
+	Shards  map[ShardID]Record[Shard]
+	Present map[Member]Presence
+}
+
+// IsGone returns true if the member is known to do nothing any more. It never becomes false again, also not
+// in an older view.
+func (s *State) IsGone(member Member) bool {
+	return member.Process < s.Servers[member.Server].Value.Process
+}
+
+// IsPresent returns true if the store has heard of the member lately, and it is not known to be gone.
+func (s *State) IsPresent(member Member) bool {
+	_, is := s.Present[member]
+	return is && !s.IsGone(member)
+}
+
+// Parse reads a view. A record that cannot be read is as in the earlier state, if there is one; the error names it.
+func Parse(view store.View, earlier *State) (*State, error) {
+	if earlier == nil {
+		earlier = &State{}
+	}
+	p := parser{}
+	s := &State{Leader: earlier.Leader, Servers: map[ServerID]Record[Server]{}, Shards: map[ShardID]Record[Shard]{}, Present: map[Member]Presence{}}
+	for key, record := range view.Records {
+		kind, name, _ := strings.Cut(key, "/")
+		id, err := strconv.ParseUint(name, 10, 32)
+		switch {
+		case key == LeaderKey:
+			s.Leader = parse(&p, key, record, earlier.Leader)
+		case kind == "servers" && err == nil:
+			keep(s.Servers, ServerID(id), parse(&p, key, record, earlier.Servers[ServerID(id)]))
+		case kind == "shards" && err == nil:
+			keep(s.Shards, ShardID(id), parse(&p, key, record, earlier.Shards[ShardID(id)]))
+		}
+	}
+	for name, says := range view.Present {
+		var member Member
+		if err := member.UnmarshalText([]byte(name)); err != nil {
+			continue // not of this version
+		}
+		s.Present[member] = parse(&p, "what "+name+" says", store.Record{Value: says, Revision: 1}, Record[Presence]{earlier.Present[member], 0}).Value
+	}
+	return s, p.err
+}
+
+type parser struct{ err error }
+
+func parse[Value any](p *parser, key string, record store.Record, earlier Record[Value]) Record[Value] {
+	if record.Revision == earlier.Revision {
+		return earlier
+	}
+	read := Record[Value]{Revision: record.Revision}
+	if err := json.Unmarshal(record.Value, &read.Value); err != nil {
+		p.err = fmt.Errorf("%s in the store cannot be read: %w", key, err)
+		return earlier
+	}
+	return read
+}
+
+// keep adds a record unless it could never be read.
+func keep[ID comparable, Value any](to map[ID]Record[Value], id ID, record Record[Value]) {
+	if record.Revision != 0 {
+		to[id] = record
+	}
+}

@@ -1,0 +1,60 @@
+package records
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// Troubles returns why a shard has not two copies in sync, or cannot use all of its ports: in words. Nothing if all is well.
+func (s *State) Troubles(id ShardID) (troubles []string) {
+	shard := s.Shards[id].Value
+	say := func(format string, values ...any) { troubles = append(troubles, fmt.Sprintf(format, values...)) }
+	s.sayOfCopy(say, "master", shard.Master)
+	s.sayOfCopy(say, "slave", shard.Slave)
+	if s.IsPresent(shard.Master) && s.IsPresent(shard.Slave) && !shard.InSync {
+		say("the slave %v is not in sync yet, as far as the master %v has said", shard.Slave, shard.Master)
+	}
+	if shard.Slave.IsNone() && !s.hasRoomBeside(shard.Master) {
+		say("no other server is up that does not drain")
+	}
+	for _, member := range shard.Unsettled {
+		if !s.IsGone(member) && !s.IsPresent(member) {
+			say("%v is lost, and may go on as before: ports rest until a new process of server %d says that it is gone, or an operator does", member, member.Server)
+		}
+	}
+	counts := map[string]int{}
+	for _, grant := range shard.Grants {
+		switch {
+		case grant.Waits:
+			counts["wait for a master"]++
+		case grant.Holder != shard.Master && grant.Holder != shard.Slave:
+			counts["are still with "+grant.Holder.String()]++
+		}
+	}
+	for _, where := range slices.Sorted(maps.Keys(counts)) {
+		say("grants that %s: %d", where, counts[where])
+	}
+	return troubles
+}
+
+func (s *State) sayOfCopy(say func(string, ...any), role string, member Member) {
+	switch {
+	case member.IsNone():
+		say("there is no %s", role)
+	case s.IsGone(member):
+		say("the %s %v is gone", role, member)
+	case !s.IsPresent(member):
+		say("the %s %v is lost", role, member)
+	}
+}
+
+// hasRoomBeside returns true if another server than the member's could have a copy.
+func (s *State) hasRoomBeside(member Member) bool {
+	for id, server := range s.Servers {
+		if id != member.Server && !server.Value.Draining && !server.Value.Spare && s.IsPresent(Member{id, server.Value.Process}) {
+			return true
+		}
+	}
+	return false
+}

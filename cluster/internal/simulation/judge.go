@@ -1,0 +1,232 @@
+package simulation
+
+import (
+	"fmt"
+	"slices"
+
+	"millrace/cluster/internal/agent"
+	"millrace/cluster/internal/records"
+)
+
+// route lets each switch prefer masters' announcements to slaves', those of newer epochs first, and notice changes late.
+func (w *world) route() {
+	for at := range switchCount {
+		for shard := range shardCount {
+			if w.IntN(30) == 0 {
+				w.way[at][shard] = w.bestWay(records.ShardID(shard))
+			}
+		}
+	}
+}
+
+func (w *world) bestWay(shard records.ShardID) int {
+	best, bestRoute := noServer, agent.Route{}
+	for n := range w.hosts {
+		// Each side's link is watched, and both sides' routes end with it.
+		if !w.runs(n) || w.hosts[n].stuckUntil > w.now || w.isCut(n, firstSwitch) || w.isCut(n, firstSwitch+1) {
+			continue
+		}
+		for _, route := range w.hosts[n].routes {
+			if route.Shard != shard {
+				continue
+			}
+			if best == noServer || route.Best && !bestRoute.Best || route.Best == bestRoute.Best && route.Epoch > bestRoute.Epoch {
+				best, bestRoute = n, route
+			}
+		}
+	}
+	return best
+}
+
+// copyOnWay returns the copy that a switch's packets reach.
+func (w *world) copyOnWay(at, shard int) *copyOf {
+	n := w.way[at][shard]
+	if n == noServer || !w.runs(n) || w.hosts[n].stuckUntil > w.now || w.isCut(n, firstSwitch+at) {
+		return nil
+	}
+	return w.hosts[n].copies[records.ShardID(shard)]
+}
+
+// packets come from customers and from the internet.
+func (w *world) packets() {
+	shard, customer := w.IntN(shardCount), w.IntN(customers)
+	keys := &w.alive[shard][customer]
+	if len(*keys) < 3 || len(*keys) < 6 && w.chance(2) {
+		w.lastKey++
+		*keys = append(*keys, w.lastKey)
+	}
+	which := w.IntN(len(*keys))
+	key := (*keys)[which]
+	if c := w.copyOnWay(0, shard); c != nil {
+		if port, is := c.serve(key, customer); is {
+			w.use(shard, port, customer)
+		}
+		if w.IntN(100) == 0 { // the customer closes it, or falls silent
+			if c.order.Role == agent.Master && w.chance(50) {
+				c.end(key)
+			}
+			*keys = slices.Delete(*keys, which, which+1)
+		}
+	}
+	c := w.copyOnWay(1, shard)
+	if c == nil {
+		return
+	}
+	port := w.IntN(grantCount * portsOfGrant)
+	for _, key := range sorted(c.connections) {
+		if c.connections[key].port == port {
+			w.use(shard, port, c.connections[key].customer)
+		}
+	}
+}
+
+// Rule 1: no public port belongs to two customers at a time, rest included.
+func (w *world) use(shard, port, customer int) {
+	w.served++
+	last, was := w.uses[[2]int{shard, port}]
+	if was && last.customer != customer && w.now-last.at < leastRest {
+		w.fail("port %d of shard %d has two customers", port, shard)
+	}
+	w.uses[[2]int{shard, port}] = use{customer, w.now}
+}
+
+func (w *world) keptBy(by keptBy) map[int]bool {
+	if w.kept[by] == nil {
+		w.kept[by] = map[int]bool{}
+	}
+	return w.kept[by]
+}
+
+// judge looks at all dataplanes, also at those that are cut off or stopped. Rule 1: a grant is in one hand. Rule 2: an epoch has one master.
+func (w *world) judge() {
+	var hands [shardCount][grantCount]records.Member
+	var all []*process
+	for _, host := range w.hosts {
+		all = append(all, host.process, host.before)
+	}
+	for _, process := range all {
+		if process == nil {
+			continue
+		}
+		for id, c := range process.copies {
+			for number := range c.grants {
+				if other := hands[id][number]; !other.IsNone() {
+					w.fail("grant %d of shard %d is in the hands of %v and %v", number, id, other, c.self)
+				}
+				hands[id][number] = c.self
+			}
+			if c.order.Role != agent.Master {
+				continue
+			}
+			of := keptBy{shard: id, epoch: c.order.Epoch}
+			if was, is := w.masters[of]; is && was != c.self {
+				w.fail("%v and %v are both masters of shard %d in epoch %d", was, c.self, id, c.order.Epoch)
+			}
+			w.masters[of] = c.self
+		}
+	}
+}
+
+// holds returns true if the member's dataplane has the grant.
+func (w *world) holds(member records.Member, id records.ShardID, number uint32) bool {
+	c := w.copyOf(member, id)
+	return c != nil && c.grants[int(number)] != nil
+}
+
+// copyOf returns the member's copy; nil if it has none or does not run.
+func (w *world) copyOf(member records.Member, id records.ShardID) *copyOf {
+	if member.IsNone() {
+		return nil
+	}
+	p := w.hosts[member.Server-1].process
+	if p == nil || p.self != member {
+		return nil
+	}
+	return p.copies[id]
+}
+
+// judgeWrite compares a shard's records before and after a write.
+func (w *world) judgeWrite(id records.ShardID, state *records.State, before, after records.Shard) {
+	fail := func(what string) { w.fail("shard %d: %s: %+v after %+v", id, what, after, before) }
+	isNew := before.Master != after.Master || before.Slave != after.Slave
+	if after.Epoch != before.Epoch && after.Epoch != before.Epoch+1 || isNew && after.Epoch == before.Epoch {
+		fail("a new assignment must have the next epoch")
+	}
+	if after.Master.IsNone() || after.Master.Server == after.Slave.Server {
+		fail("a shard must have a master, and its copies must be on two servers")
+	}
+	if after.Epoch != before.Epoch && after.InSync {
+		fail("nobody can have said that the new assignment is in sync")
+	}
+	for _, member := range append([]records.Member{before.Master, before.Slave}, before.Unsettled...) {
+		had := slices.Contains(before.Unsettled, member) || after.Epoch != before.Epoch && !member.IsNone()
+		if !had || slices.Contains(after.Unsettled, member) || state.IsGone(member) {
+			continue
+		}
+		if c := w.copyOf(member, id); c != nil && c.order.Epoch < after.Epoch {
+			fail(member.String() + " counts as settled, and its dataplane does not follow")
+		}
+	}
+	for number := range after.GrantCount {
+		was, is := before.Grants[number], after.Grants[number]
+		switch {
+		case was == is:
+		case was == records.Grant{} && !is.Waits && (is.Holder == after.Master || is.Holder == after.Slave): // given
+		case is == records.Grant{} && was.Holder == before.Master && !w.holds(was.Holder, id, number): // free again
+		case is.Waits && (state.IsGone(was.Holder) || !w.holds(was.Holder, id, number)): // given back
+		case is.Holder == after.Master && (was.Waits || state.IsGone(was.Holder)): // handed on
+		default:
+			fail("a grant changes hands against the rules")
+		}
+	}
+}
+
+// judgeRoutes: a slave's route is announced only while it is in sync. Only whose copy has a role announces one.
+func (p *process) judgeRoutes() {
+	for _, route := range p.routes {
+		c := p.copies[route.Shard]
+		if p.w.hosts[p.self.Server-1].stuckUntil > p.w.now {
+			continue // nobody knows, and BFD withdraws the route
+		}
+		if c == nil || route.Best != (c.order.Role == agent.Master) || !route.Best && !c.isInSync() {
+			p.w.fail("%v announces %+v", p.self, route)
+		}
+	}
+}
+
+// unwell returns what is not as it should be when all parts work: every shard has two copies in sync, and all that was in the air is settled.
+func (w *world) unwell() string {
+	state, err := records.Parse(w.store.View(), nil)
+	if err != nil {
+		return err.Error()
+	}
+	for id, record := range state.Shards {
+		if what := w.unwellShard(id, record.Value); what != "" {
+			return fmt.Sprintf("shard %d %s: %+v", id, what, record.Value)
+		}
+	}
+	return ""
+}
+
+func (w *world) unwellShard(id records.ShardID, shard records.Shard) string {
+	master, slave := w.copyOf(shard.Master, id), w.copyOf(shard.Slave, id)
+	switch {
+	case master == nil || slave == nil || !master.isInSync() || !slave.isInSync() || !shard.InSync:
+		return "has no two copies in sync"
+	case master.order.Role != agent.Master || slave.order.Role != agent.Slave || len(shard.Unsettled) > 0:
+		return "is not settled"
+	case shard.Master.Server%2 == shard.Slave.Server%2:
+		return "has both copies in a rack"
+	}
+	for number, grant := range shard.Grants {
+		if grant.Waits || grant.Holder != shard.Master && grant.Holder != shard.Slave {
+			return fmt.Sprintf("has lost grant %d", number)
+		}
+	}
+	for at := range switchCount {
+		if n := int(shard.Master.Server) - 1; w.way[at][id] != n {
+			return fmt.Sprintf("gets packets at server %d from switch %d", w.way[at][id]+1, at)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,194 @@
+package simulation
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"millrace/cluster/internal/agent"
+	"millrace/cluster/internal/manager"
+	"millrace/cluster/internal/records"
+	"millrace/cluster/internal/store"
+)
+
+// process is a server's dataplane, agent and manager.
+type process struct {
+	w       *world
+	self    records.Member
+	copies  map[records.ShardID]*copyOf
+	agent   *agent.Agent
+	manager *manager.Manager
+	view    store.View
+	state   *records.State
+	rate    float64 // of its clock
+	routes  []agent.Route
+	late    []func() // `FollowedEarly`
+	lateAt  int
+}
+
+func lostIsGone(state *records.State) *records.State {
+	changed := *state
+	changed.Servers = maps.Clone(state.Servers)
+	for id, server := range changed.Servers {
+		if !state.IsPresent(records.Member{Server: id, Process: server.Value.Process}) {
+			server.Value.Process++
+			changed.Servers[id] = server
+		}
+	}
+	return &changed
+}
+
+// look sees some of what has changed in the store.
+func (p *process) look() {
+	is := p.w.store.View()
+	changed := p.state == nil
+	for _, key := range slices.Sorted(maps.Keys(is.Records)) {
+		if is.Records[key].Revision != p.view.Records[key].Revision && p.w.chance(60) {
+			p.view.Records[key] = is.Records[key]
+			changed = true
+		}
+	}
+	same := func(a, b []byte) bool { return string(a) == string(b) }
+	if p.w.chance(60) && !maps.EqualFunc(is.Present, p.view.Present, same) {
+		p.view.Present = is.Present
+		changed = true
+	}
+	if !changed {
+		return
+	}
+	state, err := records.Parse(p.view, p.state)
+	if err != nil {
+		p.w.fail("%v cannot read the store: %v", p.self, err)
+	}
+	p.state = state
+}
+
+// write sends a write to the store.
+func (p *process) write(puts ...store.Put) {
+	w := p.w
+	isManager := len(puts) > 1 || puts[0].Key == records.LeaderKey
+	if w.mistake == Unfenced {
+		puts = puts[:1]
+	}
+	if w.isCut(int(p.self.Server)-1, storePart) || w.chance(5) {
+		return
+	}
+	copies := 1
+	if w.chance(2) {
+		copies = 2
+	}
+	for range copies {
+		ticks := w.IntN(8)
+		if w.chance(3) {
+			ticks = w.IntN(300)
+		}
+		w.at(ticks, func() { w.apply(p.self, isManager, puts) })
+	}
+}
+
+func (w *world) apply(from records.Member, isManager bool, puts []store.Put) {
+	before, err := records.Parse(w.store.View(), nil)
+	if err != nil {
+		panic(err)
+	}
+	puts = slices.Clone(puts)
+	id := records.ShardID(noShard)
+	for n, put := range puts {
+		if _, err := fmt.Sscanf(put.Key, "shards/%d", &id); err != nil {
+			continue
+		}
+		if w.mistake == RevisionUnchecked {
+			puts[n].Revision = before.Shards[id].Revision
+		}
+		if w.mistake == UnsettledLost && isManager {
+			var shard records.Shard
+			if err := json.Unmarshal(put.Value, &shard); err != nil {
+				panic(err)
+			}
+			shard.Unsettled = nil
+			puts[n] = records.Record[records.Shard]{Revision: puts[n].Revision}.Put(put.Key, shard)
+		}
+	}
+	if err := w.store.Write(puts...); err != nil {
+		return
+	}
+	w.writes++
+	after, err := records.Parse(w.store.View(), before)
+	if err != nil {
+		panic(err)
+	}
+	if isManager && puts[0].Key != records.LeaderKey && before.Leader.Value.Member != from {
+		w.fail("%v has written as the manager, which is %v", from, before.Leader.Value.Member)
+	}
+	if id != noShard {
+		w.judgeWrite(id, before, before.Shards[id].Value, after.Shards[id].Value)
+	}
+}
+
+const noShard = 1 << 31
+
+var errStuck = errors.New("the dataplane is stuck")
+
+// Follow is Dataplane.Follow.
+func (p *process) Follow(_ context.Context, orders []agent.Order) (map[records.ShardID]agent.Report, error) {
+	if p.w.hosts[p.self.Server-1].stuckUntil > p.w.now {
+		return nil, errStuck
+	}
+	do := func() { p.follow(orders) }
+	if p.w.mistake == FollowedEarly && p.w.chance(50) {
+		p.late, p.lateAt = append(p.late, do), p.w.now+100
+	} else {
+		do()
+	}
+	reports := map[records.ShardID]agent.Report{}
+	for _, order := range orders {
+		if c := p.copies[order.Shard]; c != nil {
+			reports[order.Shard] = c.report()
+		}
+		if p.w.mistake == InSyncEarly {
+			report := reports[order.Shard]
+			report.InSync = true
+			reports[order.Shard] = report
+		}
+	}
+	return reports, nil
+}
+
+func (p *process) follow(orders []agent.Order) {
+	has := map[records.ShardID]bool{}
+	for _, order := range orders {
+		has[order.Shard] = true
+		if p.copies[order.Shard] == nil {
+			p.copies[order.Shard] = newCopy(p.w, p.self, order.Shard)
+		}
+		p.copies[order.Shard].follow(order)
+	}
+	if p.w.mistake != GrantKept {
+		maps.DeleteFunc(p.copies, func(id records.ShardID, _ *copyOf) bool { return !has[id] })
+	}
+}
+
+// Announce is Routes.Announce.
+func (p *process) Announce(_ context.Context, routes []agent.Route) error {
+	p.routes = routes
+	return nil
+}
+
+func (p *process) tick() {
+	if len(p.late) > 0 && p.lateAt <= p.w.now {
+		p.late[len(p.late)-1]()
+		p.late = nil
+	}
+	if p.w.hosts[p.self.Server-1].stuckUntil > p.w.now {
+		return
+	}
+	for _, id := range slices.Sorted(maps.Keys(p.copies)) {
+		p.copies[id].tick()
+		if (p.w.now+int(id))%5 == 0 {
+			p.copies[id].send()
+		}
+	}
+}

@@ -1,0 +1,263 @@
+// Package etcd is a store in etcd: a cluster of its own, or servers within the agents' processes.
+//
+// A record is a key, and its revision is etcd's. A member that is present is a key with a lease.
+package etcd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+	"go.uber.org/zap"
+
+	"millrace/cluster/internal/store"
+)
+
+// Config are a client's settings.
+type Config struct {
+	Endpoints []string // such as https://10.0.0.1:2379
+	Prefix    string   // of all keys, such as /millrace/one/
+	TLS       store.TLS
+	// Session is how long the client may be silent until its member is not present any more: whole seconds.
+	Session time.Duration
+	Log     *slog.Logger
+}
+
+// Client is a Store.
+type Client struct {
+	config Config
+	etcd   *clientv3.Client
+	ctx    context.Context
+	cancel context.CancelFunc
+	keeper sync.WaitGroup
+	begin  sync.Once
+	tells  chan chan error // the keeper tells what the member says
+
+	mu     sync.Mutex
+	member string
+	says   []byte
+}
+
+const (
+	records = "records/"
+	present = "present/"
+	retry   = 200 * time.Millisecond
+	answer  = 2 * time.Second // for requests that nobody has limited
+)
+
+// Open returns a client, which need not have reached the store yet.
+func Open(config Config) (*Client, error) {
+	tls, err := config.TLS.Config()
+	if err != nil {
+		return nil, err
+	}
+	// etcd refuses to be asked more often than each 5 s if it is alive. If it is silent for a second when it has something to answer,
+	// the client turns to another one: before its session ends.
+	client, err := clientv3.New(clientv3.Config{Endpoints: config.Endpoints, TLS: tls, DialTimeout: time.Second,
+		DialKeepAliveTime: 5 * time.Second, DialKeepAliveTimeout: time.Second, Logger: zap.NewNop()})
+	if err != nil {
+		return nil, fmt.Errorf("etcd: %w", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Client{config: config, etcd: client, ctx: ctx, cancel: cancel, tells: make(chan chan error)}, nil
+}
+
+// Read is Store.Read.
+func (c *Client) Read(ctx context.Context) (store.View, error) {
+	view, _, err := c.read(ctx)
+	return view, err
+}
+
+func (c *Client) read(ctx context.Context) (store.View, int64, error) {
+	view := store.View{Records: map[string]store.Record{}, Present: map[string][]byte{}}
+	all, err := c.etcd.Get(ctx, c.config.Prefix, clientv3.WithPrefix())
+	if err != nil {
+		return view, 0, fmt.Errorf("etcd: %w", err)
+	}
+	for _, key := range all.Kvs {
+		c.see(view, key)
+	}
+	return view, all.Header.Revision, nil
+}
+
+// see takes a key into a view.
+func (c *Client) see(view store.View, pair *mvccpb.KeyValue) {
+	key := strings.TrimPrefix(string(pair.Key), c.config.Prefix)
+	if name, is := strings.CutPrefix(key, records); is {
+		view.Records[name] = store.Record{Value: pair.Value, Revision: pair.ModRevision}
+	}
+	if name, is := strings.CutPrefix(key, present); is {
+		view.Present[name] = pair.Value
+	}
+}
+
+// Watch is Store.Watch.
+func (c *Client) Watch(ctx context.Context) <-chan store.View {
+	views := make(chan store.View, 1)
+	go func() {
+		defer close(views)
+		for ctx.Err() == nil && c.ctx.Err() == nil {
+			if err := c.watch(ctx, views); err != nil && ctx.Err() == nil && c.ctx.Err() == nil {
+				c.config.Log.Warn("the watch of the store begins anew", "error", err)
+				sleep(ctx, retry)
+			}
+		}
+	}()
+	return views
+}
+
+// watch reads all, and then follows what changes until the watch ends: etcd may have forgotten changes that are still to come.
+func (c *Client) watch(ctx context.Context, views chan store.View) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.ctx, cancel)()
+	limited, cancelRead := context.WithTimeout(ctx, answer)
+	view, revision, err := c.read(limited)
+	cancelRead()
+	if err != nil {
+		return err
+	}
+	store.Offer(views, view)
+	// A server without a leader does not hear of changes; the watch then goes on at another one.
+	changes := c.etcd.Watch(clientv3.WithRequireLeader(ctx), c.config.Prefix, clientv3.WithPrefix(), clientv3.WithRev(revision+1))
+	for change := range changes {
+		if err := change.Err(); err != nil {
+			return err
+		}
+		view = store.View{Records: maps.Clone(view.Records), Present: maps.Clone(view.Present)}
+		for _, event := range change.Events {
+			if event.Type == clientv3.EventTypeDelete {
+				delete(view.Present, strings.TrimPrefix(string(event.Kv.Key), c.config.Prefix+present))
+			} else {
+				c.see(view, event.Kv)
+			}
+		}
+		store.Offer(views, view)
+	}
+	return errors.New("the watch has ended")
+}
+
+// Write is Store.Write.
+func (c *Client) Write(ctx context.Context, puts ...store.Put) error {
+	var conditions []clientv3.Cmp
+	var operations []clientv3.Op
+	for _, put := range puts {
+		key := c.config.Prefix + records + put.Key
+		conditions = append(conditions, clientv3.Compare(clientv3.ModRevision(key), "=", put.Revision))
+		if put.Value != nil {
+			operations = append(operations, clientv3.OpPut(key, string(put.Value)))
+		}
+	}
+	result, err := c.etcd.Txn(ctx).If(conditions...).Then(operations...).Commit()
+	if err != nil {
+		return fmt.Errorf("etcd: %w", err)
+	}
+	if !result.Succeeded {
+		return store.ErrConflict
+	}
+	return nil
+}
+
+// Present is Store.Present.
+func (c *Client) Present(ctx context.Context, member string, says []byte) error {
+	c.mu.Lock()
+	c.member, c.says = member, bytes.Clone(says)
+	c.mu.Unlock()
+	c.begin.Do(func() { c.keeper.Go(c.keep) })
+	told := make(chan error, 1)
+	select {
+	case c.tells <- told:
+		return <-told
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-c.ctx.Done():
+		return c.ctx.Err()
+	}
+}
+
+// keep has a session as long as the client is open.
+func (c *Client) keep() {
+	for c.ctx.Err() == nil {
+		if err := c.keepOne(); err != nil && c.ctx.Err() == nil {
+			c.config.Log.Warn("the member has no session at the store", "error", err)
+			sleep(c.ctx, retry)
+		}
+	}
+}
+
+func (c *Client) keepOne() error {
+	session, err := c.newSession()
+	if err != nil {
+		return err
+	}
+	defer session.Orphan()
+	if err := c.tell(session); err != nil {
+		return err
+	}
+	for {
+		select {
+		case told := <-c.tells:
+			err := c.tell(session)
+			told <- err
+			if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+				return err
+			}
+		case <-session.Done():
+			return errors.New("the session has ended")
+		case <-c.ctx.Done():
+			return session.Close()
+		}
+	}
+}
+
+func (c *Client) newSession() (*concurrency.Session, error) {
+	limited, cancel := context.WithTimeout(c.ctx, answer)
+	defer cancel()
+	lease, err := c.etcd.Grant(limited, int64(c.config.Session/time.Second))
+	if err != nil {
+		return nil, fmt.Errorf("etcd: %w", err)
+	}
+	session, err := concurrency.NewSession(c.etcd, concurrency.WithLease(lease.ID))
+	if err != nil {
+		return nil, fmt.Errorf("etcd: %w", err)
+	}
+	return session, nil
+}
+
+// tell makes the member present with what it says. A session that has expired cannot.
+func (c *Client) tell(session *concurrency.Session) error {
+	c.mu.Lock()
+	member, says := c.member, string(c.says)
+	c.mu.Unlock()
+	limited, cancel := context.WithTimeout(c.ctx, answer)
+	defer cancel()
+	_, err := c.etcd.Put(limited, c.config.Prefix+present+member, says, clientv3.WithLease(session.Lease()))
+	return err
+}
+
+// Close is Store.Close.
+func (c *Client) Close() error {
+	c.cancel()
+	c.keeper.Wait()
+	if err := c.etcd.Close(); err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("etcd: %w", err)
+	}
+	return nil
+}
+
+func sleep(ctx context.Context, time_ time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(time_):
+	}
+}
