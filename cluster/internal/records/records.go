@@ -3,8 +3,10 @@ package records
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"strconv"
 	"strings"
 
@@ -133,11 +135,30 @@ func (id ShardID) Key() string { return "shards/" + strconv.FormatUint(uint64(id
 type Record[Value any] struct {
 	Value    Value
 	Revision int64
+	text     []byte // JSON
 }
 
-// Put returns the write of another value in place of the one that was read.
+// Put returns the write of another value in place of the one that was read. Fields that only a newer version knows stay as they are, since
+// a cluster's members are upgraded one after the other.
 func (r Record[Value]) Put(key string, value Value) store.Put {
+	fields := map[string]json.RawMessage{}
+	if r.text != nil {
+		if err := json.Unmarshal(r.text, &fields); err != nil {
+			panic(fmt.Sprintf("%s was read, and cannot be read: %v", key, err))
+		}
+	}
+	known := reflect.TypeFor[Value]()
+	for n := range known.NumField() {
+		name, _, _ := strings.Cut(known.Field(n).Tag.Get("json"), ",")
+		delete(fields, name)
+	}
 	bytes, err := json.Marshal(value)
+	if err == nil {
+		err = json.Unmarshal(bytes, &fields)
+	}
+	if err == nil {
+		bytes, err = json.Marshal(fields)
+	}
 	if err != nil {
 		panic(fmt.Sprintf("%s cannot be written: %v", key, err)) // such as a capacity that is not a number
 	}
@@ -175,14 +196,15 @@ func Parse(view store.View, earlier *State) (*State, error) {
 	p := parser{}
 	s := &State{Leader: earlier.Leader, Servers: map[ServerID]Record[Server]{}, Shards: map[ShardID]Record[Shard]{}, Present: map[Member]Presence{}}
 	for key, record := range view.Records {
-		kind, name, _ := strings.Cut(key, "/")
+		_, name, _ := strings.Cut(key, "/")
 		id, err := strconv.ParseUint(name, 10, 32)
 		switch {
 		case key == LeaderKey:
 			s.Leader = parse(&p, key, record, earlier.Leader)
-		case kind == "servers" && err == nil:
+		case err != nil: // not of this version
+		case ServerID(id).Key() == key:
 			keep(s.Servers, ServerID(id), parse(&p, key, record, earlier.Servers[ServerID(id)]))
-		case kind == "shards" && err == nil:
+		case ShardID(id).Key() == key:
 			keep(s.Shards, ShardID(id), parse(&p, key, record, earlier.Shards[ShardID(id)]))
 		}
 	}
@@ -191,7 +213,7 @@ func Parse(view store.View, earlier *State) (*State, error) {
 		if err := member.UnmarshalText([]byte(name)); err != nil {
 			continue // not of this version
 		}
-		s.Present[member] = parse(&p, "what "+name+" says", store.Record{Value: says, Revision: 1}, Record[Presence]{earlier.Present[member], 0}).Value
+		s.Present[member] = parse(&p, "what "+name+" says", store.Record{Value: says, Revision: 1}, Record[Presence]{Value: earlier.Present[member]}).Value
 	}
 	return s, p.err
 }
@@ -202,9 +224,9 @@ func parse[Value any](p *parser, key string, record store.Record, earlier Record
 	if record.Revision == earlier.Revision {
 		return earlier
 	}
-	read := Record[Value]{Revision: record.Revision}
+	read := Record[Value]{Revision: record.Revision, text: record.Value}
 	if err := json.Unmarshal(record.Value, &read.Value); err != nil {
-		p.err = fmt.Errorf("%s in the store cannot be read: %w", key, err)
+		p.err = errors.Join(p.err, fmt.Errorf("%s in the store cannot be read: %w", key, err))
 		return earlier
 	}
 	return read

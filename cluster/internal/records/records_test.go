@@ -125,3 +125,15 @@ func TestGrants(t *testing.T) {
 		}
 	}
 }
+
+// Fields of a newer version stay, and fields that are empty now do not.
+func TestPut(t *testing.T) {
+	state := parse(t, map[string]string{"shards/5": `{"epoch":4,"new":{"x":[1,2]},"in_sync":true,"master":"7.3","slave":"none","grants":{"7.3":"1"},"grant_count":2}`, "shards/05": "?"})
+	next := state.Shards[5].Value.Clone()
+	next.Epoch, next.InSync = 5, false
+	delete(next.Grants, 1)
+	put := state.Shards[5].Put("shards/5", next)
+	if want := `{"epoch":5,"grant_count":2,"master":"7.3","new":{"x":[1,2]},"slave":"none"}`; string(put.Value) != want || put.Revision != 1 || put.Key != "shards/5" {
+		t.Errorf("%s at %d instead of %s", put.Value, put.Revision, want)
+	}
+}
