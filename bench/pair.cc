@@ -96,6 +96,7 @@ class Server final : public WorkersCopies::Way, private Line::Between {
     if (!config) return std::unexpected(config.error());
     const bool is_copied = to != nullptr;
     FunctionRun run;
+    run.is_live = true;
     if (is_copied) run.share = {number - 1, 2};
     auto deployment = config->function->kind().deploy(config->function, run);
     if (!deployment) return std::unexpected(deployment.error());

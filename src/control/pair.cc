@@ -40,7 +40,9 @@ CommandResult<Json> Control::pair_status() {
             {"in_sync", is.is_in_sync},
             {"settled", is.assignment.is_settled},
             {"gives", gives},
-            {"ready", !is.hears_other || (is_whole && gives)},
+            // With a server of which nothing is copied, packets stay where they are.
+            {"ready",
+             is.is_active || (is.disagreement.empty() && (!is.hears_other || (is_whole && gives)))},
             {"disagreement", is.disagreement}};
   json["other"] = nullptr;
   if (is.other) {

@@ -37,7 +37,11 @@ void Pair::hear(Member from, Epoch epoch, const Hello& hello, Tick now) {
                   : hello.agreement != settings_.agreement
                       ? "the other server's functions, or customers, differ"
                       : "";
-  if (!disagreement_.empty()) return;
+  if (!disagreement_.empty()) {
+    disagreed_ = now;
+    return;
+  }
+  disagreed_.reset();
   const bool is_other_process = !other_ || other_->member != from;
   if (is_other_process && !has_settled_) both_are_new_ = hello.is_fresh != 0;
   other_ = {from, epoch, hello, now};

@@ -98,8 +98,11 @@ class Pair {
   std::optional<Hello> hello_of_other() const {
     return other_ ? std::optional(other_->hello) : std::nullopt;
   }
-  /// Returns the reason why nothing is told between the servers; empty: there is none.
-  std::string_view disagreement() const { return disagreement_; }
+  /// Returns the reason why nothing is told between the servers, as the last hellos show; empty:
+  /// there is none.
+  std::string_view disagreement(Tick now) const {
+    return disagreed_ && now - *disagreed_ < kSilent ? disagreement_ : std::string_view();
+  }
 
  private:
   struct Other {
@@ -124,6 +127,7 @@ class Pair {
   bool has_settled_ = false;
   bool both_are_new_ = false;
   std::string_view disagreement_;
+  std::optional<Tick> disagreed_;  // when a hello last showed it
 };
 
 }  // namespace millrace

@@ -150,7 +150,7 @@ TEST_F(Pairs, WhatDiffersIsSaid) {
   const Hello right = two_.pair->hello();
   const auto said = [&](Hello hello) {
     one_.pair->hear(member(two_), 0, hello, now_);
-    return std::string(one_.pair->disagreement());
+    return std::string(one_.pair->disagreement(now_));
   };
   EXPECT_EQ(said(right), "");
   Hello wrong = right;

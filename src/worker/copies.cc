@@ -110,7 +110,7 @@ Copies::Status Copies::status() const {
   is.has_settled = pair_.has_settled();
   is.hears_other = pair_.hears_other(now());
   is.other = pair_.hello_of_other();
-  is.disagreement = pair_.disagreement();
+  is.disagreement = pair_.disagreement(now());
   is.shards = owners_->shards();
   return is;
 }

@@ -63,11 +63,12 @@ func (a *app) sayPair(is api.Pair) error {
 	if err := t.flush(); err != nil {
 		return err
 	}
-	if is.Other == nil {
-		a.say("the other server has never been heard")
-	}
 	if is.Disagreement != "" {
 		a.say("nothing is copied: %s", is.Disagreement)
+		return nil
+	}
+	if is.Other == nil {
+		a.say("the other server has never been heard")
 	}
 	if !is.Settled {
 		a.say("not settled: a process of the other server may go on with connections that this one has ended (millctl pair gone)")
@@ -116,6 +117,8 @@ the other server is not heard. If not, the exit status is 1. For keepalived's tr
 			case is.Ready:
 				a.say("ready")
 				return nil
+			case is.Disagreement != "":
+				return fmt.Errorf("not ready: %s", is.Disagreement)
 			case !is.Gives:
 				return errors.New("not ready: customers get no ports from this server yet")
 			}

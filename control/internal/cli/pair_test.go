@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"strings"
 	"testing"
 
 	"millrace/control/internal/apitest"
@@ -28,8 +29,14 @@ func TestPairStatus(t *testing.T) {
 	expect(t, run(t, server.Socket, "pair", "status"), result{done,
 		"server       packets and copy  in sync              heard\n" +
 			"2, this one  standby           no, 3 of 512 shards  -\n" +
+			"nothing is copied: both servers have the same number: one must be 1, the other 2\n", ""})
+	expect(t, run(t, server.Socket, "pair", "ready"),
+		result{failed, "", "millctl: not ready: both servers have the same number: one must be 1, the other 2\n"})
+	server.On("GET /pair", apitest.Text(200, strings.Replace(alone, "both servers have the same number: one must be 1, the other 2", "", 1)))
+	expect(t, run(t, server.Socket, "pair", "status"), result{done,
+		"server       packets and copy  in sync              heard\n" +
+			"2, this one  standby           no, 3 of 512 shards  -\n" +
 			"the other server has never been heard\n" +
-			"nothing is copied: both servers have the same number: one must be 1, the other 2\n" +
 			"not settled: a process of the other server may go on with connections that this one has ended (millctl pair gone)\n" +
 			"customers get no ports from this server yet: what it gave before may still be in use\n", ""})
 	expect(t, run(t, server.Socket, "pair", "ready"), result{failed, "", "millctl: not ready: customers get no ports from this server yet\n"})

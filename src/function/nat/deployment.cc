@@ -190,6 +190,19 @@ Zone same_in(const NatSettings& settings, const Json& offered) {
   return customers.size();
 }
 
+/// Checks that each server gets blocks of each address. Errors (usage): it does not.
+Result<void> check_share(const NatSettings& settings, const Share& share) {
+  for (const NatPool& pool : settings.pools) {
+    if (pool.is_deterministic || pool.blocks_per_address() >= share.of) continue;
+    return std::unexpected(
+        Error{"nat.pool " + pool.name +
+                  ": each address is one block of ports, and each server of a pair needs one: give "
+                  "a smaller block_size",
+              Error::Kind::usage});
+  }
+  return {};
+}
+
 /// Refuses a request for a parameter that is wrong.
 std::unexpected<Refusal> wrong(std::string_view name, std::string_view value,
                                std::string_view what) {
@@ -202,15 +215,8 @@ std::unexpected<Refusal> wrong(std::string_view name, std::string_view value,
 Result<std::unique_ptr<FunctionDeployment>> NatDeployment::create(
     std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run) {
   auto is = std::static_pointer_cast<const NatSettings>(std::move(settings));
-  for (const NatPool& pool : is->pools) {
-    if (run.share.of > 1 && !pool.is_deterministic && pool.blocks_per_address() < run.share.of)
-      return std::unexpected(
-          Error{"nat.pool " + pool.name +
-                    ": each address is one block of ports, and each server of a pair needs one: "
-                    "give a smaller block_size",
-                Error::Kind::usage});
-  }
-  auto blocks = PortBlocks::create(is->pools, run.secret, run.share);
+  if (auto ok = check_share(*is, run.share); !ok) return std::unexpected(ok.error());
+  auto blocks = PortBlocks::create(is->pools, run.secret, run.is_live ? run.share : Share{});
   if (!blocks) return std::unexpected(blocks.error());
   std::shared_ptr<PortBlocks> shared = std::move(*blocks);
   std::unique_ptr<BlockLog> log;
@@ -229,6 +235,7 @@ NatDeployment::NatDeployment(std::shared_ptr<const NatSettings> settings,
                              const FunctionRun& run)
     : settings_(std::move(settings)),
       blocks_(std::move(blocks)),
+      store_(blocks_->store()),
       log_(std::move(log)),
       all_(run.workers),
       is_live_(run.is_live) {
@@ -258,8 +265,9 @@ Function& NatDeployment::make(unsigned worker) {
 }
 
 Result<Review> NatDeployment::update(std::shared_ptr<const FunctionSettings> settings,
-                                     const FunctionRun&, const OnEachWorker& on_each) {
+                                     const FunctionRun& run, const OnEachWorker& on_each) {
   auto is = std::static_pointer_cast<const NatSettings>(std::move(settings));
+  if (auto ok = check_share(*is, run.share); !ok) return std::unexpected(ok.error());
   auto made = blocks_->changed_to(is->pools, settings_->forwards, is->forwards);
   if (!made) return std::unexpected(made.error());
   const std::shared_ptr<PortBlocks> blocks = std::move(*made);

@@ -25,7 +25,7 @@ class NatDeployment final : public FunctionDeployment {
   Result<Review> update(std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run,
                         const OnEachWorker& on_each) override;
   bool can_undo_update() const override { return false; }  // lost blocks do not come back
-  bool may_give() const override { return blocks_->may_give(); }
+  bool may_give() const override { return store_->may_give(); }
   bool tell_first(Json& to, const OnEachWorker& on_each) const override;
   std::shared_ptr<const FunctionView> view() const override;
   Json statistics() const override;
@@ -46,8 +46,9 @@ class NatDeployment final : public FunctionDeployment {
 
   std::shared_ptr<const NatSettings> settings_;
   std::shared_ptr<PortBlocks> blocks_;
-  std::unique_ptr<BlockLog> log_;          // null: there is none
-  std::vector<std::unique_ptr<Nat>> all_;  // by worker
+  std::shared_ptr<const BlockStore> store_;  // of all `blocks_`
+  std::unique_ptr<BlockLog> log_;            // null: there is none
+  std::vector<std::unique_ptr<Nat>> all_;    // by worker
   const bool is_live_;
   /// While another process's connections are taken over: customers up to this number are the same
   /// there.

@@ -140,6 +140,9 @@ class PortBlocks {
   /// True if customers may get blocks, as of the last `note_copies`.
   bool may_give() const { return store_->may_give(); }
 
+  /// Returns the memory of these blocks, and of all that are made from them.
+  std::shared_ptr<const BlockStore> store() const { return store_; }
+
   /// @name Other pools
   /// One thread at a time calls these, which no worker is.
   /// @{
