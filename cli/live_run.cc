@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "command_line/command.h"
 #include "command_line/huge_pages.h"
 #include "command_line/interrupt.h"
 #include "command_line/output.h"

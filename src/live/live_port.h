@@ -125,6 +125,7 @@ class LivePort final : public Port,
   void place(Burst& burst, unsigned at, Handle packet) override {
     Devices::place(burst, at, packet);
     burst.link[at] = static_cast<std::uint8_t>(link_of(packet));
+    // NOLINTNEXTLINE(clang-analyzer-core.BitwiseShift): `at` is below 64, as a burst has no more
     burst.of_host |= std::uint64_t{Devices::has_kernel_mark(packet)} << at;
     burst.customer[at] = Devices::customer_of(packet);
     burst.from_customer |= std::uint64_t{burst.customer[at] != 0} << at;

@@ -181,12 +181,6 @@ class BlockStore {
   std::uint32_t gap_of(std::uint32_t blocks) const;
 
   Hasher hasher_;
-  Share share_;
-  std::atomic<bool> is_open_ = true;
-  std::atomic<bool> has_settled_ = false;
-  std::atomic<std::uint32_t> settled_at_ = 0;  // a tick
-  std::atomic<bool> was_unsure_ = false;
-  std::atomic<std::uint32_t> unsure_at_ = 0;  // the latest tick at which it was not sure
   BlockEvents events_;
   std::mutex naming_;
   ReservedMemory memory_;
@@ -194,7 +188,13 @@ class BlockStore {
   std::uint32_t made_ = 0;  // blocks below this number were constructed
   std::atomic<std::uint32_t> end_ = 0;
   std::atomic<std::uint64_t> freed_ = 0;
-  mutable std::vector<Bucket> buckets_;  // a power of 2
+  Share share_;
+  std::atomic<bool> is_open_ = true;
+  std::atomic<bool> has_settled_ = false;
+  std::atomic<std::uint32_t> settled_at_ = 0;  // a tick
+  std::atomic<bool> was_unsure_ = false;
+  std::atomic<std::uint32_t> unsure_at_ = 0;  // the latest tick at which it was not sure
+  mutable std::vector<Bucket> buckets_;       // a power of 2
   std::array<std::atomic<BlockExtent*>, kMostExtents> extents_{};
 };
 
