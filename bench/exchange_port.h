@@ -111,7 +111,8 @@ class ExchangePort final : public Port, private WorkersExchange::Packets {
     return empty_ < kRest;
   }
   void filed(Burst& burst, const Steering& steering) override {
-    exchange_.hand_over(burst, steering);
+    exchange_.number_shards(burst, steering);
+    exchange_.hand_over(burst);
   }
   void send(const Burst& burst, std::uint64_t forward) override {
     served_.add(static_cast<std::uint64_t>(std::popcount(forward)));

@@ -22,7 +22,7 @@
 #include "port/ring.h"
 #include "shard/owners.h"
 #include "shard/spread.h"
-#include "worker/copies.h"
+#include "worker/workers_copies.h"
 
 namespace millrace::bench {
 namespace {
@@ -126,7 +126,8 @@ class Server final : public WorkersCopies::Way, private Line::Between {
     return made;
   }
 
-  void send_to_other(std::span<const std::byte> datagram) override { to_->send(datagram); }
+  void send_to(const AnyKey&, std::span<const std::byte> datagram) override { to_->send(datagram); }
+  bool take_hop(std::span<const std::byte>, unsigned, Zone) override { return false; }
 
   Line& line() { return *line_; }
   const Owners* owners() const { return owners_.get(); }

@@ -1,8 +1,8 @@
 // The question: what does it cost that another server has all sessions, too ([pair])?
 //
-// NAT on one core, from memory, alone and with a copy (worker/copies.h). The other server is a
-// thread of this process, with a line of its own; what the two tell each other is sealed and opened
-// as on a network, and passed in memory.
+// NAT on one core, from memory, alone and with a copy (worker/workers_copies.h). The other server
+// is a thread of this process, with a line of its own; what the two tell each other is sealed and
+// opened as on a network, and passed in memory.
 //
 // 1. New sessions: a customer's packet and the reply, which proves the session.
 // 2. Established: half of the packets go each way, sessions in random order.

@@ -109,9 +109,10 @@ LiveRun::LiveRun(Config config, std::string path, Options options, const Secret&
       line_(line_config(config_)),
       owners_(make_owners(config_, spread)) {
   line_.secret = Secret::random();
-  const bool move = config_.spread.level && config_.workers > 1;
-  if (move || config_.pair) line_.shards_that_move = config_.spread.entries;
-  line_.copies = config_.pair.has_value();
+  line_.copies = config_.servers.has_value();
+  // With copies, the host's own connections are in a shard behind all others, which has none.
+  if (line_.copies || (config_.spread.level && config_.workers > 1))
+    line_.shards_that_move = config_.spread.entries + (line_.copies ? 1 : 0);
 }
 
 Result<std::unique_ptr<LiveRun>> LiveRun::create(Config config, std::string path, Options options) {
@@ -121,10 +122,10 @@ Result<std::unique_ptr<LiveRun>> LiveRun::create(Config config, std::string path
   };
   if (auto ok = check_live(config); !ok) return of_file(ok.error());
   if (auto ok = check_spread(config); !ok) return of_file(ok.error());
-  PairKey key{};
+  ServersKey key{};
   Result<Secret> spread = Secret::random();
-  if (config.pair) {
-    const auto read = read_pair_key(config.pair->key_file);
+  if (config.servers) {
+    const auto read = read_servers_key(*config.servers);
     if (!read) return of_file(read.error());
     key = *read;
     spread = Copies::spread_secret(key);
@@ -132,7 +133,7 @@ Result<std::unique_ptr<LiveRun>> LiveRun::create(Config config, std::string path
   }
   std::unique_ptr<LiveRun> run(
       new LiveRun(std::move(config), std::move(path), std::move(options), *spread));
-  run->pair_key_ = key;
+  run->servers_key_ = key;
   if (auto ok = check_schemes(run->line_); !ok) return std::unexpected(ok.error());
   return run;
 }
@@ -197,6 +198,7 @@ Result<void> LiveRun::take_over_beside() {
                   // If a step before this one fails, the old process goes on.
                   [this] { return take_over_->let_the_other_end(); },
                   [this] {
+                    if (copies_) copies_->set_active(take_over_->offer().is_active);
                     take_over_->inherit_settings(*live_);
                     return claim_in_time();
                   }});
@@ -261,8 +263,7 @@ std::chrono::milliseconds LiveRun::patience() const {
   return kPatience;
 }
 
-/// Starts DPDK before the old process ends, unless there are PCI devices: DPDK opens them at its
-/// start, while the old process still has them.
+/// Starts DPDK before the old process ends, unless it would open PCI devices, which that one has.
 Result<void> LiveRun::prepare_devices() {
   const auto is_pci = [](const Config::Port& port) { return port.device.kind == DeviceKind::pci; };
   if (std::ranges::any_of(config_.live.ports, is_pci)) return {};
@@ -278,13 +279,17 @@ Result<void> LiveRun::bind_socket() {
 }
 
 Result<void> LiveRun::open_devices() {
-  if (config_.pair) {
-    Copies::Settings pair{.number = config_.pair->number, .key = pair_key_};
+  if (config_.servers) {
+    Copies::Settings settings{.number = config_.servers->number,
+                              .key = servers_key_,
+                              .ends = config_.servers->ends,
+                              .is_cluster = config_.servers->is_cluster};
     if (take_over_ != nullptr) {
-      pair.is_active = take_over_->offer().is_active;
-      pair.has_settled = take_over_->offer().has_settled;
+      settings.is_active = take_over_->offer().is_active;
+      settings.has_settled = take_over_->offer().has_settled;
+      settings.is_sure = take_over_->offer().is_sure;
     }
-    copies_.emplace(pair, config_.workers, owners_);
+    copies_.emplace(settings, config_.workers, owners_);
   }
   auto opened = Live::open(config_, {.owners = owners_,
                                      .eal_options = options_.eal_options,
@@ -330,7 +335,7 @@ Result<void> LiveRun::make_workers() {
   workers_.emplace(std::move(*workers));
   if (copies_)
     copies_->set_agreement(
-        Copies::agreement(workers_->line(0).carried_parts(), config_.function->agreement()));
+        Copies::agreement(workers_->line(0).carried_parts(), agreement(config_)));
   return {};
 }
 
@@ -474,8 +479,7 @@ RunReport LiveRun::report() const {
                    .config = line_,
                    .spread = config_.spread};
   for (const Config::Port& port : config_.live.ports) report.ports.push_back(port.name);
-  // Only the first worker's host is asked: every host receives the neighbours' answers to all of
-  // them.
+  // Every host receives the neighbours' answers to all of them.
   const auto look = [&] {
     report.silent = live_->port(0).host().silent();
     report.rivals = live_->port(0).host().rivals();

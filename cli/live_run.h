@@ -91,7 +91,7 @@ class LiveRun {
   Options options_;
   LineConfig line_;
   std::shared_ptr<Owners> owners_;
-  PairKey pair_key_{};                    // with `[pair]`
+  ServersKey servers_key_{};              // with other servers
   std::optional<Copies> copies_;          // must outlive `live_`; none: there is no other server
   InterfaceClaims claims_;                // must outlive the devices of `live_`
   std::optional<SettingsFile> settings_;  // must outlive `live_`; none: there is no control socket

@@ -26,6 +26,7 @@ struct Totals {
   std::uint64_t generated = 0;
   std::uint64_t consumed = 0;
   std::uint64_t held = 0;
+  std::uint64_t hopped = 0;
   std::vector<std::pair<std::string_view, std::uint64_t>> untracked;  // passed, by reason
   std::vector<std::pair<std::string_view, std::uint64_t>> dropped;    // by reason
 };
@@ -73,7 +74,8 @@ Totals totals_of(const RunReport& report) {
                 .stateless = count(Verdict::stateless),
                 .related = count(Verdict::related),
                 .consumed = count(Verdict::consumed),
-                .held = count(Verdict::held)};
+                .held = count(Verdict::held),
+                .hopped = count(Verdict::hopped)};
   for (std::size_t v = 0; v < kVerdicts; ++v) {
     const auto verdict = static_cast<Verdict>(v);
     if (count(verdict) == 0) continue;
@@ -225,6 +227,7 @@ void print_packets(Table& table, const RunReport& report) {
   for (const auto& [name, count] : totals.untracked) row(name, count, "passed untouched");
   if (totals.consumed != 0) row("consumed", totals.consumed, "for the host itself or the kernel");
   if (totals.held != 0) row("held", totals.held, "until their next hops are known");
+  if (totals.hopped != 0) row("hopped", totals.hopped, "to the servers that serve them");
   for (const auto& [name, count] : totals.dropped) row(name, count, "dropped");
   if (totals.generated != 0)
     table.line(
@@ -298,7 +301,8 @@ Json to_json(const RunReport& report) {
         {"related", totals.related},
         {"generated", totals.generated},
         {"consumed", totals.consumed},
-        {"held", totals.held}}},
+        {"held", totals.held},
+        {"hopped", totals.hopped}}},
       {"connections", connections_of(report)},
       {"table",
        {{"scheme", report.config.table},

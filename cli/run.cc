@@ -80,7 +80,7 @@ Result<void> RunCommand::check() const {
   look(check_live(*config));
   look(check_spread(*config));
   look(check_schemes(line_config(*config)));
-  if (config->pair) look(read_pair_key(config->pair->key_file));
+  if (config->servers) look(read_servers_key(*config->servers));
   FunctionRun as_it_is = function_run(*config);
   as_it_is.workers = config->workers;
   look(config->function->kind().deploy(config->function, as_it_is));

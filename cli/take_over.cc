@@ -194,6 +194,7 @@ Result<void> TakeOver::let_the_other_end() {
   }
   has_ended_ = true;
   const Json last = ended ? Json::parse(*ended, nullptr, false) : Json();
+  if (last.is_object()) offer_.is_active = last.value("active", offer_.is_active);
   workers_->function().take_last(ended ? &last : nullptr);
   return {};
 }

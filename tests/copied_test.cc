@@ -248,6 +248,60 @@ TEST_P(CopiedTest, WhatASlaveOpensIsTheMastersToo) {
   check(*slave);
 }
 
+TEST_P(CopiedTest, AMasterKeepsTheConnectionsThatWentOnWhileItWasAlone) {
+  if (GetParam().ageing != "wheel") GTEST_SKIP() << "only the wheel lets all expire in time";
+  const auto one = server(1);
+  const auto other = server(2);
+  one->assign(1, CopyRole::master, other->self, Tick{1});
+  other->assign(1, CopyRole::slave, one->self, Tick{1});
+  exchange(*one, *other, 1);
+  connect(*one, 1, 10);
+  connect(*one, 2, 10);
+  exchange(*one, *other, 12);
+  one->assign(3, CopyRole::master, Member::none, Tick{20});
+  other->assign(2, CopyRole::master, Member::none, Tick{20});
+  std::uint32_t at = 20;
+  for (; at < 20 + 3 * kTimeout; at += 1000) {
+    one->serve(packet(client(1), kVirtual, kAck), at);
+    other->let_pass(at);
+  }
+  EXPECT_EQ(one->all().size(), 1U);
+  EXPECT_TRUE(other->all().empty());
+  other->assign(4, CopyRole::master, one->self, Tick{at});
+  one->assign(4, CopyRole::slave, other->self, Tick{at});
+  exchange(*one, *other, at);
+  EXPECT_TRUE(one->all().contains(std::to_string(client(1).port)));
+  EXPECT_EQ(one->all(), other->all());
+  check(*one);
+  check(*other);
+}
+
+TEST_P(CopiedTest, ACopyThatIsGivenUpHasNoConnections) {
+  const auto master = server(1);
+  const auto slave = server(2);
+  master->assign(1, CopyRole::master, slave->self, Tick{1});
+  slave->assign(1, CopyRole::slave, master->self, Tick{1});
+  for (unsigned n = 0; n < 50; ++n) connect(*master, n, 1);
+  exchange(*master, *slave, 2);
+  EXPECT_EQ(slave->all().size(), 50U);
+  for (unsigned shard = 0; shard < kShards; ++shard) {
+    slave->copies[shard]->give_up(Tick{10});
+    slave->made.line->assign(shard, CopyRole::none);
+    while (!slave->made.line->give_up(shard, 3)) {
+    }
+    EXPECT_FALSE(slave->copies[shard]->assign({1, CopyRole::slave, master->self, true}, Tick{10}));
+  }
+  EXPECT_TRUE(slave->all().empty());
+  check(*slave);
+  exchange(*master, *slave, 11);
+  EXPECT_TRUE(slave->all().empty());
+  master->assign(2, CopyRole::master, slave->self, Tick{20});
+  slave->assign(2, CopyRole::slave, master->self, Tick{20});
+  exchange(*master, *slave, 21);
+  EXPECT_EQ(slave->all(), master->all());
+  check(*slave);
+}
+
 TEST_P(CopiedTest, RandomTrafficLossAndChangesOfRoles) {
   SCOPED_TRACE(repeat());
   const auto one = server(1, 4000);

@@ -196,7 +196,8 @@ class MemoryPort : public Port, private WorkersExchange::Packets {
   /// Hands packets over as `LivePort::filed` does, and notes that this worker serves the packets
   /// that stay in the burst.
   void filed(Burst& burst, const Steering& steering) final {
-    exchange_.hand_over(burst, steering);
+    exchange_.number_shards(burst, steering);
+    exchange_.hand_over(burst);
     for (unsigned i = 0; i < burst.size; ++i) change(burst.handle[i], Packet::kNobody, worker_);
   }
   void send(const Burst& burst, std::uint64_t forward) final {

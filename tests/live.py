@@ -104,7 +104,7 @@ class Live(Case):
             stats = json.load(file)
         p = stats["packets"]
         self.assertEqual(p["in"] + p["generated"],
-                         p["out"] + sum(p["dropped"].values()) + p["consumed"] + p["held"], p)
+                         p["out"] + sum(p["dropped"].values()) + p["consumed"] + p["held"] + p["hopped"], p)
         return stats
 
     def wait_until(self, holds, seconds=20):

@@ -13,7 +13,8 @@ import unittest
 
 from live import main, patience_with
 from namespaces import ip
-from pair import CUSTOMERS, GATEWAY, INTERNET, NAT, OUTSIDE, POOL, SERVICE, PairCase
+from pair import GATEWAY, NAT, OUTSIDE, POOL, SERVICE, PairCase
+from servers import CUSTOMERS, INTERNET
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -157,10 +158,6 @@ backends = [{{{{ address = "{INTERNET}", port = 7 }}}}, {{{{ address = "{INTERNE
 class Apart(PairCase):
     """Servers that cannot hear each other, or should not."""
 
-    def cut(self, is_cut=True):
-        with self.network_.servers[1]:
-            ip(f"link set sync {'down' if is_cut else 'up'}")
-
     def test_both_are_active(self):
         """Each serves its side of a network that is cut in two; nobody gets another one's port, and all is well afterwards."""
         self.echo()
@@ -170,7 +167,7 @@ class Apart(PairCase):
         old = [self.connect(n) for n in range(8)]
         seen = {self.exchange(client) for client in old}
         self.both_have_the_same()
-        self.cut()
+        self.network_.cut(1)
         self.ask_server(2, "POST /pair/active")
         self.wait_until(lambda: self.pair(1)["role"] == self.pair(2)["role"] == "master")
         both = []
@@ -183,7 +180,7 @@ class Apart(PairCase):
             both += clients
             for client in old:
                 self.exchange(client)
-        self.cut(False)
+        self.network_.cut(1, False)
         self.activate(2)
         self.wait_until(self.are_in_sync)
         self.wait_until(lambda: self.pair(2)["role"] == "master")

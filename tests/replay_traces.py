@@ -100,7 +100,7 @@ def problems(done, stats, opinion):
     if stats is None:
         return
     p = stats["packets"]
-    gone = p["out"] + sum(p["dropped"].values()) + p["consumed"] + p["held"]
+    gone = p["out"] + sum(p["dropped"].values()) + p["consumed"] + p["held"] + p["hopped"]
     if p["in"] + p["generated"] != gone:
         yield f"{p['in']} packets came in and {p['generated']} were generated, but {gone} were sent, dropped, consumed or held"
     served = p["tracked"] + p["stateless"] + p["related"] + sum(p["untracked"].values())

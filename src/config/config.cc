@@ -13,8 +13,8 @@
 #include <utility>
 
 #include "config/chain.h"
-#include "config/pair.h"
 #include "config/ports.h"
+#include "config/servers.h"
 #include "core/processors.h"
 #include "function/chained.h"
 #include "shard/indirection.h"
@@ -35,7 +35,7 @@ struct RawConfig {
   std::uint32_t limits_line = 0;  ///< line of the table `limits`; 0: there is none
   std::vector<config::RawPort> ports;
   std::vector<config::RawRoute> routes;
-  config::RawPair pair;
+  config::RawServers servers;
 };
 
 /// Wraps a reader for `Config` as a reader for `RawConfig`.
@@ -133,9 +133,15 @@ void read_workers(const Context& context, const toml::node& node, Config& out) {
   out.uses_few_workers = true;
 }
 
-void read_pair_table(const Context& context, const toml::node& node, RawConfig& out) {
-  out.pair.line = node.source().begin.line;
-  config::table(&RawConfig::pair, config::pair_keys())(context, node, out);
+/// Returns a reader for `[pair]` or `[cluster]`.
+auto servers(std::string_view name, Keys<config::RawServers> keys) {
+  return [name, read = config::table(&RawConfig::servers, std::move(keys))](
+             const Context& context, const toml::node& node, RawConfig& out) {
+    out.servers.has_both = !out.servers.table.empty();
+    out.servers.table = name;
+    out.servers.line = node.source().begin.line;
+    read(context, node, out);
+  };
 }
 
 /// Skips a key that `ChainReader` has read.
@@ -153,7 +159,8 @@ Keys<RawConfig> root_keys(const SchemeNames& schemes, config::ChainReader& chain
       {"limits", read_limits},
       {"port", config::tables(&RawConfig::ports, config::port_keys())},
       {"route", config::tables(&RawConfig::routes, config::route_keys())},
-      {"pair", read_pair_table},
+      {"pair", servers("pair", config::pair_keys())},
+      {"cluster", servers("cluster", config::cluster_keys())},
       {"host", in_config(config::table(&Config::live, config::host_keys()))},
   };
   chain.for_each_key([&keys](std::string_view name, const auto& read) {
@@ -271,7 +278,7 @@ Result<Config> parse_config(std::string_view text, std::string_view name,
       chain.check_customers(problems, port.tunnels.customers_line, port.name.value);
   }
   if (raw.config.uses_few_workers) raw.config.spread.level = true;
-  config::read_pair(problems, raw.pair, raw.config);
+  config::read_servers(problems, raw.servers, raw.config);
   raw.config.function = chained(chain.finish(problems, surroundings(raw.config)));
   if (raw.config.function != nullptr) {
     for (const FunctionTimeout& timeout : raw.config.function->facts().timeouts)
@@ -313,7 +320,9 @@ FunctionRun function_run(const Config& config) {
       std::max(config.ageing.timeout_s.longest_without_syn(), kSynRetransmissions);
   return {.stateless_when_full = config.table.when_full != Config::WhenFull::drop,
           .quiet_ms = config.ageing.scheme == "none" ? kForever : longest * 1000,
-          .share = config.pair ? Share{config.pair->number - 1, 2} : Share{}};
+          .share = config.servers && !config.servers->is_cluster
+                       ? Share{config.servers->number - 1, 2}
+                       : Share{}};
 }
 
 Result<void> check_spread(const Config& config) {
@@ -334,7 +343,7 @@ bool comes_by_kernel(const Config::Live& live) {
 
 std::string sharing_of(const Config& config) {
   if (config.sharing) return *config.sharing;
-  const bool shared = !config.pair && comes_by_kernel(config.live) && config.workers > 1 &&
+  const bool shared = !config.servers && comes_by_kernel(config.live) && config.workers > 1 &&
                       config.table.scheme == "race" && !config.spread.level;
   return shared ? "lock-free-race" : "sharded";
 }

@@ -28,15 +28,17 @@
 
 namespace millrace {
 
-/// `[pair]`: two servers that have each other's connections.
-struct PairSettingsOfFile {
+/// `[pair]` or `[cluster]`: other servers that have this one's connections.
+struct OtherServers {
   static constexpr std::uint16_t kPort = 7471;
-  unsigned number = 1;  ///< this server's, 1 or 2
-  AnyKey ends;          ///< ends of datagrams from this server to the other one
+  bool is_cluster = false;
+  unsigned number = 1;  ///< this server's; of a pair: 1 or 2
+  /// Ends of datagrams from this server to the other one of a pair; in a cluster to no address.
+  AnyKey ends;
   std::uint16_t port = kPort;
   std::string key_file;
 };
-using PairKey = std::array<std::byte, 32>;
+using ServersKey = std::array<std::byte, 32>;
 
 struct Config {
   enum class WhenFull : std::uint8_t { evict, stateless, drop };
@@ -115,7 +117,7 @@ struct Config {
   Ageing ageing;
   SourceLimit source_limit;
   Live live;
-  std::optional<PairSettingsOfFile> pair;
+  std::optional<OtherServers> servers;
 };
 
 /// Names of the schemes and functions that exist. A configuration with any other name is refused.
@@ -134,9 +136,13 @@ Result<Config> parse_config(std::string_view text, std::string_view name,
 /// read).
 Result<Config> read_config(const std::string& path, const SchemeNames& schemes);
 
-/// Reads the key that both servers of a pair have. Errors: unreadable (there is no such file),
-/// usage (it is no key, or others may read it).
-Result<PairKey> read_pair_key(const std::string& path);
+/// Reads the key that all servers have. Errors: unreadable (there is no such file), usage (it is no
+/// key, or others may read it).
+Result<ServersKey> read_servers_key(const OtherServers& servers);
+
+/// Returns what the configurations of servers with the same connections must have in common: the
+/// function's part, and in a cluster the ports, whose numbers travel with packets.
+std::string agreement(const Config& config);
 
 /// Returns problems, a line each, with the file's name in front of every line.
 std::string in_file(const std::string& path, std::string_view problems);

@@ -72,9 +72,11 @@ std::vector<std::string> unchangeable(const Config& was, const Config& is) {
   compare("limits.per_source", [](const Config& c) { return c.source_limit.most != 0; });
   compare("limits.source_prefix_v4", [](const Config& c) { return c.source_limit.prefix_v4; });
   compare("limits.source_prefix_v6", [](const Config& c) { return c.source_limit.prefix_v6; });
-  compare("pair", [](const Config& c) {
-    return c.pair ? std::optional(std::tuple(c.pair->number, c.pair->ends, c.pair->key_file))
-                  : std::nullopt;
+  const bool is_cluster = (was.servers ? was : is).servers.value_or(OtherServers()).is_cluster;
+  compare(is_cluster ? "cluster" : "pair", [](const Config& c) {
+    const auto& of = c.servers;
+    return of ? std::optional(std::tuple(of->is_cluster, of->number, of->ends, of->key_file))
+              : std::nullopt;
   });
   compare("host.idle", [](const Config& c) { return c.live.idle; });
   for (std::string& key : unchangeable_of_ports(was.live.ports, is.live.ports))

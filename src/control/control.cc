@@ -159,8 +159,7 @@ Result<std::size_t> Control::take_on(Config config) {
     live_->update(n, hosts[n]);
   });
   if (Copies* const copies = live_->copies())
-    copies->set_agreement(
-        Copies::agreement(workers_->line(0).carried_parts(), config_.function->agreement()));
+    copies->set_agreement(Copies::agreement(workers_->line(0).carried_parts(), agreement(config_)));
   changed_.notify_all();
   return ended;
 }

@@ -75,6 +75,13 @@ class Control {
   /// The operator says that the other server's process is gone for good; refused while it is heard.
   CommandResult<Json> set_gone();
   /// @}
+  /// @name The servers of a cluster
+  /// Refused without `[cluster]`. docs/control.md has the JSON.
+  /// @{
+  CommandResult<Json> cluster_status();
+  /// Takes an agent's orders, and waits until the workers follow them, for half a second at most.
+  CommandResult<Json> follow(const std::string& orders);
+  /// @}
 
   /// The right to trace. One request at a time has it, until `end` is called or the object is
   /// destroyed.

@@ -144,7 +144,7 @@ std::string default_socket() {
 
 struct ControlServer::Implementation {
   void route();
-  void route_pair();
+  void route_other_servers();
   void list(const Request& request, Response& response);
   void trace(const Request& request, Response& response);
   void explain(const Request& request, Response& response);
@@ -183,7 +183,7 @@ void ControlServer::Implementation::route() {
             only({"shard", "to"}, [this](const Request& request, Response& response) {
               move_shard(request, response);
             }));
-  route_pair();
+  route_other_servers();
   http.Post("/handover",
             [this](const Request& request, Response& response) { offer(request, response); });
   http.Post("/handover/connections",
@@ -252,7 +252,7 @@ void ControlServer::Implementation::route() {
   });
 }
 
-void ControlServer::Implementation::route_pair() {
+void ControlServer::Implementation::route_other_servers() {
   const auto answers = [this](const auto& ask) {
     return only({}, [this, ask](const Request&, Response& response) {
       const CommandResult<Json> is = ask(*control);
@@ -263,6 +263,11 @@ void ControlServer::Implementation::route_pair() {
   http.Post("/pair/active", answers([](Control& of) { return of.set_active(true); }));
   http.Post("/pair/standby", answers([](Control& of) { return of.set_active(false); }));
   http.Post("/pair/gone", answers([](Control& of) { return of.set_gone(); }));
+  http.Get("/cluster", answers([](Control& of) { return of.cluster_status(); }));
+  http.Put("/cluster", only({}, [this](const Request& request, Response& response) {
+             const CommandResult<Json> is = control->follow(request.body);
+             is ? answer(response, *is) : refuse(response, is.error());
+           }));
 }
 
 /// Lists connections. Each piece of the list is made when the client reads it, so that a slow

@@ -27,11 +27,16 @@ CommandResult<Offer> Control::offer() {
     return std::unexpected(not_now("another process is taking over already"));
   if (live_->owners().moves().is_under_way())
     return std::unexpected(not_now("a shard is on its way to another worker: ask again"));
+  if (live_->copies() != nullptr && live_->copies()->is_cluster())
+    return std::unexpected(not_now(
+        "a server of a cluster hands nothing over to a process beside it: other servers have its "
+        "connections; drain it and restart it (millctl cluster upgrade)"));
   Offer offer{.number = ++offers_};
   if (const Copies* const copies = live_->copies()) {
     const Copies::Status is = copies->status();
     offer.is_active = is.is_active;
     offer.has_settled = is.has_settled;
+    offer.is_sure = copies->is_sure() && workers_->function().may_give();
   }
   if (!workers_->function().tell_first(offer.function, workers_->on_each()))
     return std::unexpected(not_now("millrace is ending"));
@@ -216,6 +221,7 @@ CommandResult<Json> Control::let_go(unsigned number) {
         "long"));
   Json last = Json::object();
   workers_->function().tell_last(last, workers_->on_each());
+  if (const Copies* const copies = live_->copies()) last["active"] = copies->is_active();
   handing_over_->has_let_go = true;
   live_->leave_kernel();
   end_();

@@ -20,6 +20,7 @@ struct Offer {
   /// The state of a server of a pair, in which the new process goes on.
   bool is_active = false;
   bool has_settled = false;
+  bool is_sure = false;  ///< `PairSettings::is_sure`
 
   struct Neighbour {
     std::string device;

@@ -46,7 +46,8 @@ InterfaceSettings interface_settings_from(const Json& json) {
 
 Json to_json(const Offer& offer) {
   Json json{{"version", kCarriedVersion}, {"number", offer.number}};
-  json["pair"] = {{"active", offer.is_active}, {"settled", offer.has_settled}};
+  json["pair"] = {
+      {"active", offer.is_active}, {"settled", offer.has_settled}, {"sure", offer.is_sure}};
   json.update(offer.function);
   Json& neighbours = json["neighbours"] = Json::array();
   for (const auto& [device, vlan, address, mac] : offer.neighbours) {
@@ -70,6 +71,7 @@ Result<Offer> offer_from(const Json& json) try {
   if (json.contains("pair")) {  // not from an earlier version
     offer.is_active = json.at("pair").at("active").get<bool>();
     offer.has_settled = json.at("pair").at("settled").get<bool>();
+    offer.is_sure = json.at("pair").value("sure", false);
   }
   for (const Json& one : json.at("neighbours")) {
     // An earlier version has no VLANs.

@@ -27,7 +27,7 @@ std::unexpected<Refusal> no_pair() {
 
 CommandResult<Json> Control::pair_status() {
   const Copies* const copies = live_->copies();
-  if (copies == nullptr) return no_pair();
+  if (copies == nullptr || copies->is_cluster()) return no_pair();
   const bool gives = workers_->function().may_give();
   const Copies::Status is = copies->status();
   const bool is_whole = is.is_in_sync || is.assignment.role == CopyRole::master;
@@ -35,8 +35,8 @@ CommandResult<Json> Control::pair_status() {
             {"active", is.is_active},
             {"role", to_string(is.assignment.role)},
             {"epoch", is.assignment.epoch},
-            {"shards", is.shards},
-            {"shards_in_sync", is.shards_in_sync},
+            {"shards", copies->shards()},
+            {"shards_in_sync", copies->shards_in_sync()},
             {"in_sync", is.is_in_sync},
             {"settled", is.assignment.is_settled},
             {"gives", gives},
@@ -60,14 +60,14 @@ CommandResult<Json> Control::pair_status() {
 
 CommandResult<Json> Control::set_active(bool is_active) {
   Copies* const copies = live_->copies();
-  if (copies == nullptr) return no_pair();
+  if (copies == nullptr || copies->is_cluster()) return no_pair();
   copies->set_active(is_active);
   return pair_status();
 }
 
 CommandResult<Json> Control::set_gone() {
   Copies* const copies = live_->copies();
-  if (copies == nullptr) return no_pair();
+  if (copies == nullptr || copies->is_cluster()) return no_pair();
   if (!copies->set_gone())
     return std::unexpected(
         Refusal{Refusal::Kind::not_now,

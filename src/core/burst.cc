@@ -71,7 +71,7 @@ void for_each_column(Each&& each) {
 
 /// The sets of packets that the port and the parser write.
 constexpr std::array kSets{&Burst::of_host, &Burst::from_customer, &Burst::came_again,
-                           &Burst::fragments};
+                           &Burst::hopped, &Burst::fragments};
 
 /// Copies the packets in `which` to a burst, from its first place on. The burst may be their own.
 void copy_columns(const Burst& from, std::uint64_t which, Burst& to) {

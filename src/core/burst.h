@@ -168,6 +168,8 @@ struct Burst {
   std::uint64_t again = 0;
   /// Packets, bits by place in the burst, that have come again; they do not do so twice.
   std::uint64_t came_again = 0;
+  /// Packets, bits by place in the burst, that another server of the cluster has sent here.
+  std::uint64_t hopped = 0;
   /// Valid for packets in either set: the number of the packet's customer: where it goes to, or,
   /// before it is rewritten, where it came from.
   std::array<Zone, kMax> customer;
@@ -197,7 +199,8 @@ struct Burst {
   /// Makes the burst empty.
   void clear() {
     size = 0;
-    of_host = has_next_hop = has_mss = from_customer = to_customer = again = came_again = 0;
+    of_host = has_next_hop = has_mss = from_customer = to_customer = 0;
+    again = came_again = hopped = 0;
     clear_parsed();
   }
   /// Removes what the parser has written for the burst as a whole.
@@ -243,6 +246,13 @@ struct Burst {
 
 /// Returns all packets, bits by place in the burst.
 inline std::uint64_t all_of(const Burst& burst) { return bits_below(burst.size); }
+
+/// True if all packets have the verdict of the first one, as in most bursts.
+inline bool has_one_verdict(const Burst& burst) {
+  unsigned others = 0;
+  for (unsigned i = 0; i < burst.size; ++i) others += burst.verdict[i] != burst.verdict[0];
+  return others == 0;
+}
 
 /// Removes the packets in `out` (bits by place in the burst) from all lanes. The burst keeps them.
 void unfile(Burst& burst, std::uint64_t out);

@@ -16,6 +16,7 @@ enum class Verdict : std::uint8_t {
   related,    ///< an ICMP error about a served packet, sent on to the sender of that packet
   consumed,   ///< for the host itself: processed, answered or given to the kernel
   held,       ///< kept by the host until the MAC of its next hop is known
+  hopped,     ///< sent to the server of the cluster that serves its connection
 
   // Not tracked: the parser's reasons. Such packets pass untouched, or are dropped, as configured.
   not_ip,     ///< no IP header behind the link layer (ARP, STP, an unknown EtherType, ...)
@@ -71,6 +72,7 @@ enum class Verdict : std::uint8_t {
   /// discovery to another link.
   not_ours,
   kernel_full,  ///< for the kernel, but its interface has no room
+  no_server,    ///< no server of the cluster serves its connection at present
 
   // Dropped: packets that a router does not take in. Their senders get no ICMP error.
   other_station,   ///< its frame is for another station on the link
@@ -121,6 +123,7 @@ inline constexpr std::array kVerdictKinds{
     VerdictKind{Verdict::related, "related", Outcome::served},
     VerdictKind{Verdict::consumed, "consumed", Outcome::host},
     VerdictKind{Verdict::held, "held", Outcome::host},
+    VerdictKind{Verdict::hopped, "hopped", Outcome::host},
     VerdictKind{Verdict::not_ip, "not_ip", Outcome::unmatched},
     VerdictKind{Verdict::truncated, "truncated", Outcome::unmatched},
     VerdictKind{Verdict::malformed, "malformed", Outcome::unmatched},
@@ -157,6 +160,7 @@ inline constexpr std::array kVerdictKinds{
     VerdictKind{Verdict::unresolved, "unresolved", Outcome::dropped},
     VerdictKind{Verdict::not_ours, "not_ours", Outcome::dropped},
     VerdictKind{Verdict::kernel_full, "kernel_full", Outcome::dropped},
+    VerdictKind{Verdict::no_server, "no_server", Outcome::dropped},
     VerdictKind{Verdict::other_station, "other_station", Outcome::dropped},
     VerdictKind{Verdict::foreign_vlan, "foreign_vlan", Outcome::dropped},
     VerdictKind{Verdict::encapsulated, "encapsulated", Outcome::dropped},

@@ -141,6 +141,7 @@ Host::Routed Host::route(Burst& burst, std::uint64_t forward, std::span<Outgoing
   Routed routed;
   for (unsigned i = 0; i < burst.size; ++i) {
     if (is_drop(burst.verdict[i]) && !is_answered(burst.verdict[i])) continue;
+    if (burst.verdict[i] == Verdict::hopped || burst.verdict[i] == Verdict::consumed) continue;
     const std::uint64_t bit = std::uint64_t{1} << i;
     const bool is_of_kernel = (burst.of_host & bit) != 0;
     if (is_of_kernel && is_drop(burst.verdict[i])) continue;

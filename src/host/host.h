@@ -89,6 +89,11 @@ class Host {
   /// Removes from the lanes the keys of ICMP errors for the kernel. To be called after `admit` for
   /// the same burst.
   void filed(Burst& burst, const Steering& steering);
+  /// Returns the packets in lanes that are the host's own: its kernel sends them, or they are for
+  /// an address of its own that is not virtual. Bits by place in the burst.
+  std::uint64_t own(const Burst& burst) const {
+    return burst.of_host | v4_.to_own(burst) | v6_.to_own(burst);
+  }
   /// Withholds from functions the packets without a connection that are for the host itself, or for
   /// a virtual address where no service takes them. To be called after the lookups. Returns a bit
   /// for each such packet.

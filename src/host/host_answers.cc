@@ -233,6 +233,26 @@ std::uint64_t HostFor<A>::errors_for_kernel(Burst& burst, const Steering& steeri
   return found;
 }
 
+template <class A>
+std::uint64_t HostFor<A>::to_own(const Burst& burst) const {
+  std::uint64_t found = 0;
+  const auto add = [&](unsigned packet, const A& to) {
+    if (tables_->local.may_contain(to) != 0 && is_own(to)) found |= std::uint64_t{1} << packet;
+  };
+  const auto& lane = of_family<A>(burst.v4, burst.v6);
+  for (unsigned i = 0; i < lane.size; ++i) {
+    add(lane.packet[i], lane.key[i].destination);
+    if (lane.key[i].number_of_zone() != 0 && is_own_for_customer(lane.key[i]))
+      found |= std::uint64_t{1} << lane.packet[i];
+  }
+  const auto& errors = of_family<A>(burst.quoted_v4, burst.quoted_v6);
+  for (unsigned i = 0; i < errors.size; ++i) {
+    const unsigned packet = errors.packet[i];
+    add(packet, destination_of<A>(burst.data[packet], burst.headers[packet]));
+  }
+  return found;
+}
+
 /// True if a service takes a packet with this key. False for a backend's packet to the host or to a
 /// virtual address: such a packet is a reply to a health check of the kernel, not to a client.
 template <class A>

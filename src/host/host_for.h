@@ -317,6 +317,9 @@ class HostFor {
     return (tables_->local.contains(key.destination) || is_own_for_customer(key)) &&
            !belongs_to_service(key, steering);
   }
+  /// Returns the packets in lanes to an own address that is not virtual, bits by place in the
+  /// burst.
+  std::uint64_t to_own(const Burst& burst) const;
   /// Returns a bit for each ICMP error that is addressed to the host itself and quotes a packet of
   /// the host or its kernel, not of a service.
   std::uint64_t errors_for_kernel(Burst& burst, const Steering& steering) const;

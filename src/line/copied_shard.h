@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "millrace/types.h"
@@ -20,7 +21,7 @@ struct CopiedShard {
     std::uint32_t number = 0;  ///< low bits of its record's number, once it is told
   };
   /// Changes that may wait: as many as a shard has that has fallen behind by some ms.
-  static constexpr std::size_t kMostWaiting = 8192;
+  static constexpr std::size_t kMostWaiting = 2048;
 
   CopyRole role = CopyRole::none;
   /// Connections that have changed: those from `acknowledged` on are told and not acknowledged,
@@ -28,16 +29,27 @@ struct CopiedShard {
   std::vector<Change> queue;
   std::size_t acknowledged = 0;
   std::size_t told = 0;
-  bool has_lost = false;           ///< too many waited: all is to be told anew
-  bool is_listed = false;          ///< the worker has been told that there are changes
-  std::uint8_t hearing = 0;        ///< number of the time that the other copy tells everything
+  bool has_lost = false;     ///< too many waited: all is to be told anew
+  bool is_listed = false;    ///< the worker has been told that there are changes
+  std::uint8_t hearing = 0;  ///< number of the time that the other copy tells everything
+  bool was_master = false;   ///< since `hearing` began
+  /// Connections told at that time, or never, were this copy's own while it was the master.
+  std::optional<std::uint8_t> own;
   std::uint32_t left_to_tell = 0;  ///< connections of the shard's list to be looked at
   std::uint32_t left_to_sort = 0;
 
   std::size_t waiting() const { return queue.size() - told; }
+  /// True if the connection may have gone on here while the other copy could not know.
+  bool is_own(std::uint8_t heard) const { return own && (heard == 0 || heard == *own); }
   void clear() {
-    queue.clear();
+    queue = {};
     acknowledged = told = 0;
+  }
+  /// Forgets what was to be told and sorted.
+  void forget() {
+    clear();
+    has_lost = false;
+    left_to_tell = left_to_sort = 0;
   }
 };
 

@@ -97,6 +97,7 @@ class Family {
   /// @name The family's part of shards with a copy (family_copied.h), with `LineConfig::copies`
   /// @{
   void assign(unsigned shard, CopyRole role, Tick now);
+  bool give_up(unsigned shard, std::size_t most);
   void tell_all(unsigned shard);
   void begin_all(unsigned shard);
   void end_all(unsigned shard);
@@ -242,6 +243,7 @@ class Family {
   }
   void walk(unsigned shard, std::size_t& budget);
   void end_copied(ConnId id);
+  void replace(ConnId id);
   ConnId mine_with(const K& key, unsigned shard, Tick now) const;
   bool renew(ConnId id, const CarriedConnection<K>& record, std::span<const std::byte> image,
              Tick now);

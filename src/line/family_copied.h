@@ -68,12 +68,30 @@ void Family<TrackerType, K>::take_changed(std::vector<std::uint16_t>& shards) {
 template <class TrackerType, class K>
 void Family<TrackerType, K>::assign(unsigned shard, CopyRole role, Tick now) {
   if (!tracker_) return;
-  copied_[shard].role = role;
+  CopiedShard<K>& of = copied_[shard];
+  of.role = role;
+  of.was_master |= role == CopyRole::master;
+  if (role == CopyRole::none) of.forget();
   if (role == CopyRole::slave) {
     tracker_->copied()->keep(shard);
   } else {
     tracker_->copied()->let_age(shard, now);
   }
+}
+
+template <class TrackerType, class K>
+bool Family<TrackerType, K>::give_up(unsigned shard, std::size_t most) {
+  if (!tracker_ || tracker_->first_of(shard) == ConnId::none) return true;
+  {
+    [[maybe_unused]] const auto guard = tracker_->writing();
+    for (; most > 0; --most) {
+      const ConnId id = tracker_->first_of(shard);
+      if (id == ConnId::none) break;
+      tracker_->close(id, [this](ConnId gone) { closed(gone, Ending::moved); });
+    }
+  }
+  tracker_->reclaim();
+  return tracker_->first_of(shard) == ConnId::none;
 }
 
 template <class TrackerType, class K>
@@ -90,6 +108,7 @@ void Family<TrackerType, K>::begin_all(unsigned shard) {
   if (!tracker_) return;
   CopiedShard<K>& of = copied_[shard];
   of.left_to_sort = 0;
+  of.own = std::exchange(of.was_master, false) ? std::optional(of.hearing) : std::nullopt;
   of.hearing = static_cast<std::uint8_t>(of.hearing % UINT8_MAX + 1);
 }
 
@@ -125,7 +144,9 @@ void Family<TrackerType, K>::note_acknowledged(CopiedShard<K>& shard, const Shar
   for (; shard.acknowledged < shard.told; ++shard.acknowledged) {
     const Change& change = shard.queue[shard.acknowledged];
     if (static_cast<std::int32_t>(change.number - until) >= 0) break;
-    if (is_there(change)) tracker_->copied()->mark(change.id).is_with_other = true;
+    // A connection that the slave has opened is with the master once the master tells it again.
+    if (shard.role == CopyRole::master && is_there(change))
+      tracker_->copied()->mark(change.id).is_with_other = true;
   }
   // So seldom that moving the rest costs little.
   if (shard.acknowledged < CopiedShard<K>::kMostWaiting && shard.acknowledged < shard.queue.size())
@@ -162,7 +183,8 @@ void Family<TrackerType, K>::tell(Change& change, CopyRole role, ShardCopy& copy
 
 /// Looks at the next connections of a shard's list, each of which becomes the last: puts it into
 /// the queue, if all are to be told, and ends it, if the other copy had it and has not told it
-/// again. One that the other copy never had was opened here, and is told.
+/// again. One that the other copy never had was opened here, and is told; so is one with which this
+/// copy went on as the master while the two could not hear each other.
 template <class TrackerType, class K>
 void Family<TrackerType, K>::walk(unsigned shard, std::size_t& budget) {
   CopiedShard<K>& of = copied_[shard];
@@ -176,10 +198,12 @@ void Family<TrackerType, K>::walk(unsigned shard, std::size_t& budget) {
     }
     --budget;
     CopiedShards::Mark& mark = tracker_->copied()->mark(id);
-    const bool is_stale = of.left_to_sort > 0 && mark.heard != of.hearing && mark.is_with_other;
+    const bool is_unheard = of.left_to_sort > 0 && mark.heard != of.hearing && mark.is_with_other;
+    const bool is_own = is_unheard && of.is_own(mark.heard);
     of.left_to_tell -= std::min(of.left_to_tell, 1U);
     of.left_to_sort -= std::min(of.left_to_sort, 1U);
-    if (is_stale) {
+    if (is_own) mark.is_with_other = mark.is_told = false;
+    if (is_unheard && !is_own) {
       end_copied(id);
       continue;
     }
@@ -207,10 +231,11 @@ auto Family<TrackerType, K>::apply(unsigned shard, std::span<const std::byte> by
   CopiedShard<K>& of = copied_[shard];
   const ConnId id = mine_with(record.key, shard, now);
   if (record.is_there == 0) {
+    if (!image.empty()) return Applied::malformed;
     const bool is_masters = of.role == CopyRole::slave;
     if (is_masters && id != ConnId::none) end_copied(id);
     tracker_->reclaim();
-    return image.empty() ? Applied::done : Applied::malformed;
+    return Applied::done;
   }
   const Standing standing = record.life.standing;
   if (image.size() != function_->part().image_bytes ||
@@ -270,12 +295,20 @@ template <class TrackerType, class K>
 ConnId Family<TrackerType, K>::place_copied(ConnId had, const CarriedConnection<K>& record,
                                             std::span<const std::byte> image, Tick now,
                                             unsigned shard) {
-  if (had != ConnId::none) forget(had);
+  if (had != ConnId::none) replace(had);
   CarriedConnection<K> carried = record;
   carried.life = in_resync(record);
   const std::byte* next = image.data();
   for (std::size_t n = 0; n < images_.size(); next += image_bytes_[n++]) images_[n] = next;
   return resume(carried, images_, now, shard);
+}
+
+/// Ends a connection whose place the other copy's gets: the other copy is told nothing of it.
+template <class TrackerType, class K>
+void Family<TrackerType, K>::replace(ConnId id) {
+  [[maybe_unused]] const auto guard = tracker_->writing();
+  tracker_->copied()->mark(id).is_told = false;
+  tracker_->close(id, [this](ConnId gone) { closed(gone, Ending::moved); });
 }
 
 /// Returns the life of a connection as it goes on here. The other copy tells no sequence numbers as

@@ -177,6 +177,9 @@ class Line {
   /// Notes the role of this server's copy of a shard. A slave's connections do not age; once it is
   /// the master, they count as seen then.
   virtual void assign(unsigned shard, CopyRole role) = 0;
+  /// Ends connections of a shard that has no copy here any more, `most` of each family at most. No
+  /// RST is sent. True if none is left.
+  virtual bool give_up(unsigned shard, std::size_t most) = 0;
   /// Sets how many connections `ShardCopy::Records::tell` may look at until the next call, to tell
   /// all or to end what the other copy does not have, in all shards together.
   virtual void allow_copying(std::size_t most) = 0;

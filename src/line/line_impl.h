@@ -101,6 +101,10 @@ class LineOf final : public Line {
     v4_.assign(shard, role, now_);
     v6_.assign(shard, role, now_);
   }
+  bool give_up(unsigned shard, std::size_t most) override {
+    const bool is_empty = v4_.give_up(shard, most);
+    return v6_.give_up(shard, most) && is_empty;
+  }
   void allow_copying(std::size_t most) override { may_copy_ = most; }
   void take_changed(std::vector<std::uint16_t>& shards) override {
     v4_.take_changed(shards);
@@ -423,13 +427,6 @@ class LineOf final : public Line {
     aged_until_ = now;
   }
 
-  /// Returns true if all packets have the verdict of the first one, as in most bursts.
-  static bool is_uniform(const Burst& burst) {
-    unsigned others = 0;
-    for (unsigned i = 0; i < burst.size; ++i) others += burst.verdict[i] != burst.verdict[0];
-    return others == 0;
-  }
-
   bool is_allowed(Verdict verdict) const {
     return !is_drop(verdict) && (pass_unmatched_ || !is_unmatched(verdict));
   }
@@ -437,7 +434,7 @@ class LineOf final : public Line {
   /// Returns the packets that may leave by their verdicts and `pass_unmatched`, bits by place in
   /// the burst.
   std::uint64_t allowed(const Burst& burst) const {
-    if (is_uniform(burst)) [[likely]]
+    if (has_one_verdict(burst)) [[likely]]
       return is_allowed(burst.verdict[0]) ? all_of(burst) : 0;
     std::uint64_t forward = 0;
     for (unsigned i = 0; i < burst.size; ++i)
@@ -454,7 +451,7 @@ class LineOf final : public Line {
     for (std::uint64_t left = ~forward & all_of(burst); left != 0; left &= left - 1)
       bytes -= burst.wire_length[static_cast<unsigned>(std::countr_zero(left))];
     counters_->bytes_out.add(bytes);
-    if (is_uniform(burst)) [[likely]] {
+    if (has_one_verdict(burst)) [[likely]] {
       counters_->verdict[static_cast<std::size_t>(burst.verdict[0])].add(burst.size);
       return;
     }

@@ -4,6 +4,8 @@
 #include <string_view>
 #include <utility>
 
+#include "host/datagram.h"
+#include "host/ethernet.h"
 #include "line/line.h"
 
 namespace millrace {
@@ -16,7 +18,7 @@ HostConfig host_config(const Config& config, const Devices& devices) {
                   .customers = config.live.customers,
                   .tells_unreachable = config.live.tells_unreachable};
   config.function->tell(host.v4, host.v6);
-  host.is_active = !config.pair;
+  host.is_active = !config.servers;
   for (unsigned link = 0; link < devices.links(); ++link) {
     host.links.push_back({.mac = devices.mac(link),
                           .mtu = devices.mtu(link),
@@ -98,6 +100,8 @@ Result<void> check_live(const Config& config) {
             std::string(config.uses_few_workers ? "workers = \"auto\"" : "spread.level = true") +
                 " moves connections between tables, and sharing = \"" + sharing_of(config) +
                 "\" has one for all workers: give sharing = \"sharded\", or leave sharing out");
+  const std::string_view alone = config.function->facts().stays_alone;
+  refuse_if(config.servers && config.servers->is_cluster && !alone.empty(), alone);
   if (wrong.empty()) return {};
   return std::unexpected(Error{wrong, Error::Kind::usage});
 }
@@ -114,6 +118,33 @@ Result<void> Live::prepare(const Config& config, const std::vector<std::string>&
   return Devices::prepare(link_settings(config), eal_options);
 }
 
+/// Checks that any packet can hop to another server of a cluster. Errors: usage.
+Result<void> check_hops(const Config& config, const Devices& devices) {
+  if (!config.servers || !config.servers->is_cluster) return {};
+  const auto& ends = config.servers->ends;
+  const bool is_v4 = std::holds_alternative<KeyV4>(ends);
+  const auto link_of = [](const auto& own, const auto& key) {
+    return std::ranges::find(own, key.source, [](const auto& one) { return one.address; })->link;
+  };
+  const unsigned link = is_v4 ? link_of(config.live.v4.own, std::get<KeyV4>(ends))
+                              : link_of(config.live.v6.own, std::get<KeyV6>(ends));
+  unsigned largest = 0;
+  for (unsigned other = 0; other < devices.links(); ++other) {
+    if (other != link) largest = std::max(largest, devices.mtu(other));
+  }
+  const std::size_t head = is_v4 ? kDatagramHead<KeyV4> : kDatagramHead<KeyV6>;
+  const std::size_t needed = head + WorkersCopies::kHopBytes + kEthernetHeader + largest;
+  if (devices.mtu(link) >= needed) return {};
+  const std::string port = "port " + config.live.ports[link].name;
+  return std::unexpected(Error{
+      "cluster.address is on " + port + ", whose MTU is " + std::to_string(devices.mtu(link)) +
+          ": packets of other ports go to other servers "
+          "there in datagrams of " +
+          std::to_string(needed) + " bytes: give " + port + " mtu = " + std::to_string(needed) +
+          " or more, or the other ports a smaller one",
+      Error::Kind::usage});
+}
+
 Result<std::unique_ptr<Live>> Live::open(const Config& config, const LiveOptions& options) {
   if (auto ok = check_live(config); !ok) return std::unexpected(ok.error());
   const std::vector<LinkSettings> settings = link_settings(config);
@@ -121,6 +152,7 @@ Result<std::unique_ptr<Live>> Live::open(const Config& config, const LiveOptions
   if (!devices) return std::unexpected(devices.error());
   std::unique_ptr<Live> live(new Live);
   live->devices_ = std::move(*devices);
+  if (auto ok = check_hops(config, *live->devices_); !ok) return std::unexpected(ok.error());
 
   auto kernel = open_kernel(config, *live->devices_);
   if (!kernel) return std::unexpected(kernel.error());
@@ -142,8 +174,7 @@ Result<std::unique_ptr<Live>> Live::open(const Config& config, const LiveOptions
         LivePort::Options{.sleeps = live->sleeps_,
                           .guards_host = config.function->facts().guards_host,
                           .stop = options.stop,
-                          .copies = options.copies,
-                          .ends = config.pair ? config.pair->ends : AnyKey()}));
+                          .copies = options.copies}));
   }
   return live;
 }

@@ -224,34 +224,40 @@ void LivePort::wait() {
 }
 
 void LivePort::filed(Burst& burst, const Steering& steering) {
-  const bool hands_over = exchange_.hands_over();
   if (copies_ && burst.size > 0) take_copies(burst);
   host_.filed(burst, steering);
   if (completes_checksums_) complete_checksums(burst);
   if (exchange_.workers() > 1 && burst.size > 0) tell_others(burst);
-  if (hands_over) exchange_.hand_over(burst, steering);
+  if (numbers_all()) exchange_.number_shards(burst, steering);
+  if (copies_ && copies_->hops() && burst.size > 0)
+    unfile(burst, copies_->hop(burst, host_.own(burst)));
+  if (exchange_.hands_over()) exchange_.hand_over(burst);
   if (tracer_ != nullptr) [[unlikely]]
     tracer_->received(burst);
 }
 
-/// Takes what the other server says out of the lanes.
+/// Numbers the host's own connections behind all shards: they have no copies.
+void LivePort::number_shards(Burst& burst, const Steering& steering) {
+  if (!numbers_all()) exchange_.number_shards(burst, steering);
+  const auto own = static_cast<std::uint16_t>(hub_->exchange().owners().shards());
+  for_each_bit(host_.own(burst), [&](unsigned i) { burst.shard[i] = own; });
+}
+
+/// Takes what other servers say out of the lanes.
 void LivePort::take_copies(Burst& burst) {
-  const std::uint64_t taken = std::holds_alternative<KeyV4>(options_.ends)
-                                  ? take_copies(burst, burst.v4, std::get<KeyV4>(options_.ends))
-                                  : take_copies(burst, burst.v6, std::get<KeyV6>(options_.ends));
+  const std::uint64_t taken = take_copies(burst, burst.v4) | take_copies(burst, burst.v6);
   if (taken == 0) [[likely]]
     return;
   for_each_bit(taken, [&](unsigned i) { burst.verdict[i] = Verdict::consumed; });
   unfile(burst, taken);
 }
 
-/// Returns the packets that the other server has sent, bits by place in the burst.
+/// Returns the packets that other servers have sent, bits by place in the burst.
 template <class K>
-std::uint64_t LivePort::take_copies(Burst& burst, Lane<K>& lane, const K& ends) {
-  const K wanted = reversed(ends);
+std::uint64_t LivePort::take_copies(Burst& burst, Lane<K>& lane) {
   std::uint64_t taken = 0;
   for (unsigned n = 0; n < lane.size; ++n) {
-    if (lane.key[n].destination_port != wanted.destination_port || lane.key[n] != wanted) [[likely]]
+    if (!copies_->is_from_other(lane.key[n])) [[likely]]
       continue;
     const unsigned i = lane.packet[n];
     const auto datagram = payload_of({burst.data[i], burst.length[i]}, burst.headers[i]);
@@ -267,7 +273,19 @@ std::uint64_t LivePort::take_copies(Burst& burst, Lane<K>& lane, const K& ends) 
   return taken;
 }
 
-/// Takes a datagram of the other server that another worker has passed on.
+/// The packet comes in the next burst. The host has checked it where it came first.
+bool LivePort::take_hop(std::span<const std::byte> frame, unsigned link, Zone customer) {
+  if (link >= hub_->devices().links() || again_.size() == kMostAgain) return false;
+  const Outgoing made = make(static_cast<unsigned>(frame.size()));
+  if (made.data == nullptr) return false;
+  std::ranges::copy(frame, made.data);
+  Devices::set_length(made.handle, static_cast<std::uint16_t>(frame.size()));
+  Devices::mark_as_hopped(made.handle, link, customer);
+  again_.push_back(made.handle);
+  return true;
+}
+
+/// Takes a datagram of another server that another worker has passed on.
 void LivePort::copy(Handle packet) {
   const std::span<std::byte> frame = Devices::bytes(packet);
   const auto headers = headers_of_datagram(frame);

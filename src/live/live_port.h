@@ -22,8 +22,8 @@
 #include "port/devices.h"
 #include "port/kernel_side.h"
 #include "port/port.h"
-#include "worker/copies.h"
 #include "worker/exchange.h"
+#include "worker/workers_copies.h"
 
 namespace millrace {
 
@@ -109,7 +109,6 @@ class LivePort final : public Port,
     bool guards_host = false;                 ///< `Function::guards_host`
     const std::atomic<bool>* stop = nullptr;  ///< `receive` ends once it is true
     Copies* copies = nullptr;                 ///< null: there is no other server
-    AnyKey ends;                              ///< ends of datagrams to the other server
   };
   LivePort(LiveHub& hub, unsigned worker, const HostConfig& host, const Options& options);
   ~LivePort() override = default;
@@ -130,12 +129,11 @@ class LivePort final : public Port,
     burst.customer[at] = Devices::customer_of(packet);
     burst.from_customer |= std::uint64_t{burst.customer[at] != 0} << at;
     burst.came_again |= std::uint64_t{Devices::comes_again(packet)} << at;
+    burst.hopped |= std::uint64_t{Devices::has_hopped(packet)} << at;
   }
   void filed(Burst& burst, const Steering& steering) override;
   std::uint64_t looked_up(Burst& burst, const Steering& steering) override;
-  void number_shards(Burst& burst, const Steering& steering) override {
-    exchange_.number_shards(burst, steering);
-  }
+  void number_shards(Burst& burst, const Steering& steering) override;
   bool take_again(Burst& burst, std::uint64_t packets) override;
   std::uint64_t route(Burst& burst, std::uint64_t forward) override;
   void send(const Burst& burst, std::uint64_t forward) override;
@@ -189,9 +187,10 @@ class LivePort final : public Port,
   void hear(Handle packet) override;
   void copy(Handle packet) override;
   // --- WorkersCopies::Way
-  void send_to_other(std::span<const std::byte> datagram) override {
-    host_.send(options_.ends, datagram, now_, *this);
+  void send_to(const AnyKey& ends, std::span<const std::byte> datagram) override {
+    host_.send(ends, datagram, now_, *this);
   }
+  bool take_hop(std::span<const std::byte> frame, unsigned link, Zone customer) override;
   bool give_to_kernel(Handle handle, unsigned link) override;
   void show_to_kernel(Handle handle, unsigned link) override;
   unsigned link_of(Handle handle) const { return hub_->devices().link_of(handle); }
@@ -207,7 +206,8 @@ class LivePort final : public Port,
   void tell_others(const Burst& burst);
   void take_copies(Burst& burst);
   template <class K>
-  std::uint64_t take_copies(Burst& burst, Lane<K>& lane, const K& ends);
+  std::uint64_t take_copies(Burst& burst, Lane<K>& lane);
+  bool numbers_all() const { return exchange_.hands_over() || (copies_ && copies_->hops()); }
   void flush();
   void flush(std::vector<Outgoing>& frames);
 
@@ -234,7 +234,7 @@ class LivePort final : public Port,
   Tracer* tracer_ = nullptr;
   LivePortCounters counters_;
   WorkersExchange exchange_;
-  std::optional<WorkersCopies> copies_;  // none: there is no other server
+  std::optional<WorkersCopies> copies_;  // none: there are no other servers
   bool is_active_ = false;               // as the host knows
 };
 

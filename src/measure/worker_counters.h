@@ -22,7 +22,9 @@ enum class Ending : std::uint8_t {
   /// had no place.
   evicted,
   killed,  ///< a user or program ended it
-  moved,   ///< its function could no longer serve it: say, a balancer's backend was gone
+  /// Its function could no longer serve it: say, a balancer's backend was gone; or its shard has
+  /// its copies at other servers now.
+  moved,
 };
 inline constexpr std::size_t kEndings = 7;
 inline constexpr std::array<std::string_view, kEndings> kEndingNames{

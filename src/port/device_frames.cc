@@ -34,7 +34,7 @@ void Devices::place(Burst& burst, unsigned at, Handle handle) {
   burst.handle[at] = handle;
 }
 
-static_assert(RTE_MAX_ETHPORTS <= Devices::kAgain);
+static_assert(RTE_MAX_ETHPORTS <= Devices::kHopped);
 
 void Devices::mark_of_kernel(Handle handle, unsigned link) {
   mbuf(handle)->port = static_cast<std::uint16_t>(kOfKernel + link);
@@ -55,9 +55,18 @@ bool Devices::comes_again(Handle handle) {
   const unsigned port = mbuf(handle)->port;
   return port >= kAgain && port < kOfCustomer;
 }
+void Devices::mark_as_hopped(Handle handle, unsigned link, Zone customer) {
+  mbuf(handle)->port = static_cast<std::uint16_t>(kHopped + link);
+  mbuf(handle)->hash.usr = customer;
+}
+bool Devices::has_hopped(Handle handle) {
+  const unsigned port = mbuf(handle)->port;
+  return port >= kHopped && port < kAgain;
+}
 Zone Devices::customer_of(Handle handle) {
   const rte_mbuf* const packet = mbuf(handle);
-  return packet->port >= kOfCustomer && packet->port < kOfLink ? packet->hash.usr : 0;
+  const bool is_of_customer = packet->port >= kOfCustomer && packet->port < kOfLink;
+  return is_of_customer || has_hopped(handle) ? packet->hash.usr : 0;
 }
 
 void Devices::free(std::span<const Handle> handles) {

@@ -254,7 +254,7 @@ Outgoing Devices::make(unsigned bytes) {
 
 unsigned Devices::link_of(Handle handle) const {
   const unsigned port = mbuf(handle)->port;
-  return port >= kAgain ? port & 0xff : impl_->link_of[port];
+  return port >= kHopped ? port & 0xff : impl_->link_of[port];
 }
 
 }  // namespace millrace

@@ -141,9 +141,14 @@ class Devices {
   /// Marks a packet as one that comes again, on its link, with the bytes that it has now.
   static void mark_as_again(const Outgoing& packet);
   static bool comes_again(Handle handle);
+  /// Marks a frame from `make` as a packet that another server has sent here, which got it on that
+  /// link from that customer (0: none).
+  static void mark_as_hopped(Handle handle, unsigned link, Zone customer);
+  static bool has_hopped(Handle handle);
   /// Numbers from which on a frame's port, in DPDK's words, is a mark with a link's number in its
-  /// low byte: a packet that comes again, a frame of a customer, one of a link whose device has
-  /// VLANs, and one that the kernel sends.
+  /// low byte: a packet from another server, one that comes again, a frame of a customer, one of a
+  /// link whose device has VLANs, and one that the kernel sends.
+  static constexpr unsigned kHopped = 0xfb00;
   static constexpr unsigned kAgain = 0xfc00;
   static constexpr unsigned kOfCustomer = 0xfd00;
   static constexpr unsigned kOfLink = 0xfe00;

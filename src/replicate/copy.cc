@@ -42,6 +42,18 @@ bool ShardCopy::assign(const Assignment& to, Tick now) {
   return true;
 }
 
+void ShardCopy::give_up(Tick now) {
+  if (now_.role == CopyRole::none) return;
+  now_ = {.epoch = now_.epoch};
+  was_master_.reset();
+  going_on_.reset();
+  receiving_.reset();
+  grants_.clear();
+  grants_of_other_.clear();
+  owes_answer_ = needs_all_ = false;
+  begin_stream(now);
+}
+
 void ShardCopy::begin_stream(Tick now) {
   is_in_sync_ = false;
   told_all_at_.reset();
@@ -98,6 +110,7 @@ void ShardCopy::receive(Member from, const Message& message, Tick now) {
     case MessageHead::Kind::newer_epoch:
       return;
     case MessageHead::Kind::hello:
+    case MessageHead::Kind::packet:
       break;
   }
   ++counters_.malformed;

@@ -75,7 +75,8 @@ class ShardCopy {
       no_place,   ///< there is no room here, or the function refuses the connection
       malformed,  ///< the record means nothing
     };
-    /// Takes a record of the other copy over. Unless it is `done`, nothing has changed.
+    /// Takes a record of the other copy over. If it is `malformed`, nothing has changed; if it had
+    /// `no_place`, the connection is not here.
     virtual Applied apply(std::span<const std::byte> record) = 0;
   };
 
@@ -105,6 +106,9 @@ class ShardCopy {
   /// newer than that of the latest one.
   bool assign(const Assignment& to, Tick now);
 
+  /// Ends this copy: it has no role and no grants until an assignment of a newer epoch gives it
+  /// one.
+  void give_up(Tick now);
   /// The store says that the assignment of that epoch is settled by now.
   void settle(Epoch epoch) { now_.is_settled |= epoch == now_.epoch; }
 

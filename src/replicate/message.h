@@ -46,7 +46,10 @@ struct MessageHead {
     records,       ///< `count` records, the first of them with that `number`
     acknowledged,  ///< all records before `number` are applied
     newer_epoch,   ///< the receiver's message was of an older epoch than `epoch`
-    hello,         ///< one server of a pair to the other (pair.h): about all shards
+    hello,         ///< one server to another: about all shards
+    /// A packet of the shard, as a frame, for the receiver to serve: it came on the link `count`
+    /// from the customer `number`. `epoch` is that of the shard at the sender.
+    packet,
   };
   /// In `open`: the receiver, the master until now, need not be told what it told (`GoingOn`).
   static constexpr std::uint8_t kGoesOn = 1;
@@ -68,8 +71,14 @@ static_assert(std::is_trivially_copyable_v<MessageHead> && sizeof(MessageHead) =
 static_assert(std::endian::native == std::endian::little,
               "messages are sent as they lie in memory");
 
-/// The most bytes of a message's payload: with all heads a datagram fits into 1,400 bytes.
+/// The most bytes of a packet's frame: that of the largest MTU that a port may have.
+inline constexpr std::size_t kMostFrame = 9618;
+/// The most bytes of the payload of another message: with all heads a datagram fits into 1,400
+/// bytes.
 inline constexpr std::size_t kMostPayload = 1200;
+constexpr std::size_t most_payload(MessageHead::Kind kind) {
+  return kind == MessageHead::Kind::packet ? kMostFrame : kMostPayload;
+}
 /// The most bytes of a record's body.
 inline constexpr std::size_t kMostRecord = 512;
 
@@ -91,7 +100,8 @@ inline std::optional<Message> take_message(std::span<const std::byte>& datagram)
   if (datagram.size() < sizeof(message.head)) return std::nullopt;
   std::memcpy(&message.head, datagram.data(), sizeof(message.head));
   const auto rest = datagram.subspan(sizeof(message.head));
-  if (message.head.bytes > kMostPayload || message.head.bytes > rest.size()) return std::nullopt;
+  if (message.head.bytes > most_payload(message.head.kind) || message.head.bytes > rest.size())
+    return std::nullopt;
   message.payload = rest.first(message.head.bytes);
   datagram = rest.subspan(message.head.bytes);
   return message;

@@ -3,19 +3,27 @@
 #include <algorithm>
 
 namespace millrace {
+namespace {
 
-void Pair::set_active(bool is_active, Tick now) {
+/// No server has changed its role so often: what says so is wrong.
+constexpr Epoch kMostEpoch = Epoch{1} << 62;
+/// Earlier processes that are known as such.
+constexpr std::size_t kMostFormer = 1024;
+
+}  // namespace
+
+void Pair::set_active(bool is_active, Ms now) {
   is_active_ = is_active;
   decide(now);
 }
 
-void Pair::set_in_sync(bool is_in_sync, Tick now) {
+void Pair::set_in_sync(bool is_in_sync, Ms now) {
   if (is_in_sync_ == is_in_sync) return;
   is_in_sync_ = is_in_sync;
   decide(now);
 }
 
-bool Pair::set_gone(Tick now) {
+bool Pair::set_gone(Ms now) {
   if (hears_other(now)) return false;
   other_.reset();
   now_.other = Member::none;
@@ -27,23 +35,33 @@ bool Pair::set_gone(Tick now) {
   return true;
 }
 
-void Pair::hear(Member from, Epoch epoch, const Hello& hello, Tick now) {
-  disagreement_ = hello.version != settings_.version
-                      ? "the other server's millrace tells connections in another format"
-                  : hello.number == settings_.number
-                      ? "both servers have the same number: one must be 1, the other 2"
-                  : hello.shards != settings_.shards
-                      ? "the other server has another number of shards (spread.entries)"
-                  : hello.agreement != settings_.agreement
-                      ? "the other server's functions, or customers, differ"
-                      : "";
-  if (!disagreement_.empty()) {
+/// Returns why nothing can be copied between this server and the one that says so; empty: it can.
+std::string_view Pair::difference(const Hello& hello) const {
+  if (hello.version != settings_.version)
+    return "the other server's millrace tells connections in another format";
+  if (hello.number == settings_.number)
+    return "both servers have the same number: one must be 1, the other 2";
+  if (hello.shards != settings_.shards)
+    return "the other server has another number of shards (spread.entries)";
+  if (hello.agreement != settings_.agreement)
+    return "the other server's functions, or customers, differ";
+  return {};
+}
+
+void Pair::hear(Member from, Epoch epoch, const Hello& hello, Ms now) {
+  if (epoch > kMostEpoch || std::ranges::find(former_, from) != former_.end()) return;
+  const bool did_agree = agrees();
+  disagreement_ = difference(hello);
+  if (!agrees()) {
     disagreed_ = now;
     return;
   }
-  disagreed_.reset();
   const bool is_other_process = !other_ || other_->member != from;
   if (is_other_process && !has_settled_) both_are_new_ = hello.is_fresh != 0;
+  if (is_other_process && other_) {
+    former_.push_back(other_->member);
+    if (former_.size() > kMostFormer) former_.erase(former_.begin());
+  }
   other_ = {from, epoch, hello, now};
   if (is_other_process && now_.role != CopyRole::none) {
     // The process of before is gone, and with it its copy. This server has the only one left.
@@ -51,10 +69,12 @@ void Pair::hear(Member from, Epoch epoch, const Hello& hello, Tick now) {
     now_.role = CopyRole::none;
     is_in_sync_ = false;
   }
+  // Records told before the two noticed that they differed may be wrong: all are told anew.
+  if (!did_agree && now_.role == CopyRole::master) promote();
   decide(now);
 }
 
-void Pair::tick(Tick now) { decide(now); }
+void Pair::tick(Ms now) { decide(now); }
 
 Hello Pair::hello() const {
   return {.version = settings_.version,
@@ -67,7 +87,7 @@ Hello Pair::hello() const {
           .agreement = settings_.agreement};
 }
 
-void Pair::decide(Tick now) {
+void Pair::decide(Ms now) {
   if (!begun_) begun_ = now;
   const bool is_master = now_.role == CopyRole::master;
   if (!hears_other(now)) {
@@ -83,7 +103,9 @@ void Pair::decide(Tick now) {
     promote();
   } else if (precedes()) {
     const bool is_rival = other_is_master && other_->epoch == now_.epoch;
-    if (!is_master || now_.other != other_->member || is_new || is_rival) promote();
+    // It had a role in this epoch, and has none any more.
+    const bool is_lost = other_->hello.role == CopyRole::none && other_->epoch == now_.epoch;
+    if (!is_master || now_.other != other_->member || is_new || is_rival || is_lost) promote();
   } else if (other_is_master && is_new) {
     follow();
   }

@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "replicate/copy.h"
 
@@ -49,35 +50,44 @@ struct PairSettings {
   /// Digest of what the records' meaning depends on: functions, and the numbers of customers.
   std::uint32_t agreement = 0;
   bool has_settled = false;  ///< at first: this process has taken over from one that had
+  /// At first: that process was sure besides what the other server may have, and gave customers
+  /// something.
+  bool is_sure = false;
 };
 
 class Pair {
  public:
-  /// Ticks without a hello after which the other server counts as silent.
-  static constexpr std::int32_t kSilent = 1000;
-  /// Ticks for which a process that has begun waits for the other server before it goes on alone.
-  static constexpr std::int32_t kPatience = 2000;
-  /// Ticks between two hellos.
-  static constexpr std::int32_t kHello = 100;
+  /// A time of a clock that does not wrap: servers are up for longer than ticks can be compared.
+  using Ms = std::int64_t;
+  /// Milliseconds without a hello after which the other server counts as silent.
+  static constexpr Ms kSilent = 1000;
+  /// Milliseconds for which a process that has begun waits for the other server before it goes on
+  /// alone.
+  static constexpr Ms kPatience = 2000;
+  /// Milliseconds between two hellos.
+  static constexpr Ms kHello = 100;
 
   explicit Pair(const PairSettings& settings)
-      : settings_(settings),
-        has_settled_(settings.has_settled),
-        both_are_new_(settings.has_settled) {}
+      : settings_(settings), has_settled_(settings.has_settled), both_are_new_(settings.is_sure) {}
 
   /// This server is active, or no longer.
-  void set_active(bool is_active, Tick now);
+  void set_active(bool is_active, Ms now);
   /// The copies of all shards here are in sync, or not all.
-  void set_in_sync(bool is_in_sync, Tick now);
+  void set_in_sync(bool is_in_sync, Ms now);
   /// The operator says that the other server's process is gone for good. False, and nothing
   /// changes, while it is heard.
-  bool set_gone(Tick now);
+  bool set_gone(Ms now);
   /// Takes a hello, which must have been authenticated, and sealed for this process.
-  void hear(Member from, Epoch epoch, const Hello& hello, Tick now);
+  void hear(Member from, Epoch epoch, const Hello& hello, Ms now);
   /// Changes `PairSettings::agreement`.
-  void set_agreement(std::uint32_t agreement) { settings_.agreement = agreement; }
+  void set_agreement(std::uint32_t agreement) {
+    settings_.agreement = agreement;
+    if (other_) disagreement_ = difference(other_->hello);
+  }
+  /// True if records may be taken from the other server, as its last hello shows.
+  bool agrees() const { return disagreement_.empty(); }
   /// Lets time pass.
-  void tick(Tick now);
+  void tick(Ms now);
 
   /// Returns what holds for all shards. The epoch grows with every change but that of `is_settled`.
   const Assignment& assignment() const { return now_; }
@@ -89,19 +99,19 @@ class Pair {
   /// not know: until then it gives its customers nothing.
   bool has_settled() const { return has_settled_; }
   /// True if neither process has had connections of the other server's, so that nobody has what
-  /// this server may give; or if this process has taken over from one that knew.
+  /// this server may give; or if this process has taken over from one that was sure.
   bool both_are_new() const { return both_are_new_; }
   /// Returns the other server's process, as it was last heard; none: it never was.
   Member other() const { return other_ ? other_->member : Member::none; }
-  bool hears_other(Tick now) const { return other_ && now - other_->heard < kSilent; }
+  bool hears_other(Ms now) const { return other_ && now - other_->heard < kSilent; }
   /// Returns the other server's latest hello; none: there was none.
   std::optional<Hello> hello_of_other() const {
     return other_ ? std::optional(other_->hello) : std::nullopt;
   }
   /// Returns the reason why nothing is told between the servers, as the last hellos show; empty:
   /// there is none.
-  std::string_view disagreement(Tick now) const {
-    return disagreed_ && now - *disagreed_ < kSilent ? disagreement_ : std::string_view();
+  std::string_view disagreement(Ms now) const {
+    return now - disagreed_ < kSilent ? disagreement_ : std::string_view();
   }
 
  private:
@@ -109,10 +119,11 @@ class Pair {
     Member member = Member::none;
     Epoch epoch = 0;
     Hello hello;
-    Tick heard;
+    Ms heard = 0;
   };
 
-  void decide(Tick now);
+  std::string_view difference(const Hello& hello) const;
+  void decide(Ms now);
   void promote();
   void follow();
   void note_settled();
@@ -121,13 +132,15 @@ class Pair {
   PairSettings settings_;
   Assignment now_;
   std::optional<Other> other_;
-  std::optional<Tick> begun_;
+  std::vector<Member> former_;  // earlier processes of the other server: stored hellos of theirs
+                                // change nothing
+  std::optional<Ms> begun_;
   bool is_active_ = false;
   bool is_in_sync_ = false;
   bool has_settled_ = false;
   bool both_are_new_ = false;
   std::string_view disagreement_;
-  std::optional<Tick> disagreed_;  // when a hello last showed it
+  Ms disagreed_ = 0;  // when a hello last showed it
 };
 
 }  // namespace millrace

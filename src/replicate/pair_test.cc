@@ -48,7 +48,7 @@ class Pairs : public testing::Test {
 
   /// Lets time pass; hellos arrive if `is_linked`.
   void run(std::uint32_t ms, bool is_linked = true) {
-    for (const std::uint32_t until = now_.ms + ms; now_.ms < until; now_.ms += 50) {
+    for (const Pair::Ms until = now_ + ms; now_ < until; now_ += 50) {
       if (is_linked) {
         tell(one_, two_);
         tell(two_, one_);
@@ -70,19 +70,19 @@ class Pairs : public testing::Test {
     if (!fits || a.role == CopyRole::none || b.role == CopyRole::none) return;
     Server& master = a.role == CopyRole::master ? one_ : two_;
     Server& slave = a.role == CopyRole::master ? two_ : one_;
-    if (slave.has_it && !master.has_it) FAIL() << "who has nothing is copied";
+    if (slave.has_it && !master.has_it) FAIL() << "a process that has nothing is copied";
     slave.has_it = master.has_it;
     one_.pair->set_in_sync(true, now_);
     two_.pair->set_in_sync(true, now_);
   }
   static CopyRole role(const Server& server) { return server.pair->assignment().role; }
 
-  Tick now_{1};
+  Pair::Ms now_ = Pair::Ms{30} * 24 * 3600 * 1000;  // later than ticks can be compared
   Server one_;
   Server two_;
 };
 
-TEST_F(Pairs, WhoIsActiveBecomesTheMaster) {
+TEST_F(Pairs, TheActiveOneBecomesTheMaster) {
   run(1000);
   EXPECT_EQ(role(one_), CopyRole::master) << "nobody is active: the lower number";
   EXPECT_EQ(role(two_), CopyRole::slave);
@@ -165,6 +165,57 @@ TEST_F(Pairs, WhatDiffersIsSaid) {
   wrong = right;
   wrong.version = 6;
   EXPECT_NE(said(wrong).find("format"), std::string::npos);
+}
+
+TEST_F(Pairs, NothingIsTakenWhileTheyDiffer) {
+  run(500);
+  one_.has_it = true;
+  run(500);
+  EXPECT_TRUE(two_.pair->agrees());
+  const Epoch before = one_.pair->assignment().epoch;
+  one_.pair->set_agreement(8);
+  EXPECT_FALSE(one_.pair->agrees());
+  run(200);
+  EXPECT_FALSE(two_.pair->agrees());
+  two_.pair->set_agreement(8);
+  run(500);
+  EXPECT_TRUE(one_.pair->agrees());
+  EXPECT_TRUE(two_.pair->agrees());
+  EXPECT_GT(one_.pair->assignment().epoch, before) << "all must be told anew";
+  EXPECT_EQ(one_.pair->assignment().epoch, two_.pair->assignment().epoch);
+}
+
+TEST_F(Pairs, StoredHellosOfAnEarlierProcessChangeNothing) {
+  run(500);
+  one_.has_it = true;
+  run(500);
+  const Member earlier = member(two_);
+  const Hello stored = two_.pair->hello();
+  const Epoch epoch = two_.pair->assignment().epoch;
+  start(two_);
+  run(1000);
+  EXPECT_TRUE(two_.has_it);
+  const Epoch before = one_.pair->assignment().epoch;
+  one_.pair->hear(earlier, epoch, stored, now_);
+  one_.pair->hear(member(two_), UINT64_MAX, two_.pair->hello(), now_);
+  run(1000);
+  EXPECT_EQ(role(one_), CopyRole::master);
+  EXPECT_EQ(role(two_), CopyRole::slave);
+  EXPECT_EQ(one_.pair->assignment().epoch, before);
+}
+
+/// A server that takes a hello for that of a new process has no role, and gets one again.
+TEST_F(Pairs, AServerThatLostItsRoleGetsOne) {
+  run(500);
+  one_.has_it = true;
+  run(500);
+  two_.pair->hear(Member{77 * kWorkersOfMember}, 0, one_.pair->hello(), now_);
+  start(one_);  // no earlier process of either server is heard again
+  one_.has_it = true;
+  run(1500);
+  EXPECT_NE(role(one_), CopyRole::none);
+  EXPECT_NE(role(two_), CopyRole::none);
+  EXPECT_NE(role(one_), role(two_));
 }
 
 TEST_F(Pairs, RandomEvents) {

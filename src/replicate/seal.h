@@ -114,6 +114,7 @@ class Opener {
   /// From now on opens what that member seals. Errors (failed): the library does not work.
   Result<void> admit(Member sender);
   bool has_admitted(Member sender) const { return senders_.contains(sender); }
+  std::size_t senders() const { return senders_.size(); }
   /// Opens nothing more of that member, ...
   void forget(Member sender) { senders_.erase(sender); }
   /// ... or of any.

@@ -36,10 +36,12 @@ class Owners {
     spread_->hash(steered, std::span(&key, 1), {&hash, 1});
     return shard_of(hash);
   }
-  /// Writes `Burst::shard` for the packets in lanes. Only with `spread`.
+  /// Writes `Burst::shard` for the packets in lanes, also for ICMP errors. Only with `spread`.
   void number_shards(Burst& burst, const Steering& steering) const {
     number_shards(burst, burst.v4, steering);
     number_shards(burst, burst.v6, steering);
+    number_shards(burst, burst.quoted_v4, steering);
+    number_shards(burst, burst.quoted_v6, steering);
   }
   /// Returns the worker that has the shard.
   unsigned worker_of(unsigned shard) const { return moves_.worker_of(shard); }

@@ -118,33 +118,24 @@ void WorkersExchange::receive(Burst& burst, std::uintptr_t item, unsigned from) 
   from_[at] = static_cast<std::uint8_t>(from);
 }
 
-void WorkersExchange::number_shards(Burst& burst, const Steering& steering) const {
-  if (!hands_over() && owners_->spread() != nullptr) owners_->number_shards(burst, steering);
-}
-
 template <class K>
-void WorkersExchange::find_ways(Burst& burst, const Lane<K>& lane, const Steering& steering) {
-  if (lane.size == 0) return;
-  std::array<std::uint32_t, Burst::kMax> hashes;
-  owners_->spread()->hash(steering.steer(lane.keys()), lane.keys(),
-                          std::span(hashes).first(lane.size));
+void WorkersExchange::find_ways(const Burst& burst, const Lane<K>& lane) {
   for (unsigned i = 0; i < lane.size; ++i) {
     const unsigned packet = lane.packet[i];
-    const unsigned shard = owners_->shard_of(hashes[i]);
-    burst.shard[packet] = static_cast<std::uint16_t>(shard);
+    const unsigned shard = burst.shard[packet];
     if (packet >= released_) [[likely]]
       way_[packet] = shards_.way_of(shard, packet < taken_ ? from_[packet] : worker_);
     if (way_[packet].worker == worker_ && !way_[packet].holds) packets_of_[shard].add(1);
   }
 }
 
-void WorkersExchange::hand_over(Burst& burst, const Steering& steering) {
+void WorkersExchange::hand_over(Burst& burst) {
   shards_.begin_burst();
   std::fill_n(way_.begin(), burst.size, ShardsOfWorker::Way{worker_, false});
-  find_ways(burst, burst.v4, steering);
-  find_ways(burst, burst.v6, steering);
-  find_ways(burst, burst.quoted_v4, steering);
-  find_ways(burst, burst.quoted_v6, steering);
+  find_ways(burst, burst.v4);
+  find_ways(burst, burst.v6);
+  find_ways(burst, burst.quoted_v4);
+  find_ways(burst, burst.quoted_v6);
   std::uint64_t others = 0;
   for (unsigned i = 0; i < burst.size; ++i) {
     if (way_[i].worker == worker_ && !way_[i].holds) continue;

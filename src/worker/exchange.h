@@ -82,15 +82,18 @@ class WorkersExchange final : public Line::Between, private MovingWorker {
   unsigned taken() const { return taken_; }
   /// Passes packets on to the workers that have their connections, holds those that must wait for a
   /// shard that moves here, and takes all these out of the burst. The keys of the burst must be in
-  /// lanes. Packets behind those that `receive` added came by the worker's own queues.
-  void hand_over(Burst& burst, const Steering& steering);
+  /// lanes, and their shards numbered. Packets behind those that `receive` added came by the
+  /// worker's own queues.
+  void hand_over(Burst& burst);
   /// Sends that worker a packet that its host must see, with one reference to the packet's memory;
   /// drops the reference if the ring is full.
   void tell(unsigned worker, Handle packet) { push(worker, packet, kNews); }
   /// Sends that worker a packet of the other server, in the same way.
   void pass_copies(unsigned worker, Handle packet) { push(worker, packet, kCopies); }
-  /// Writes `Burst::shard` for packets in lanes, if `hand_over` is not called.
-  void number_shards(Burst& burst, const Steering& steering) const;
+  /// Writes `Burst::shard` for packets in lanes. Without effect if any worker serves any packet.
+  void number_shards(Burst& burst, const Steering& steering) const {
+    if (owners_->spread() != nullptr) owners_->number_shards(burst, steering);
+  }
 
   void between_bursts(Burst& next, Burst& after) override;
 
@@ -129,7 +132,7 @@ class WorkersExchange final : public Line::Between, private MovingWorker {
 
   void receive(Burst& burst, std::uintptr_t item, unsigned from);
   template <class K>
-  void find_ways(Burst& burst, const Lane<K>& lane, const Steering& steering);
+  void find_ways(const Burst& burst, const Lane<K>& lane);
   void push(unsigned worker, Handle packet, Tag tag);
   template <class With>
   void withdraw(Burst& burst, std::uint64_t packets, With&& with);

@@ -39,7 +39,7 @@ type Stats struct {
 }
 
 // Packets counts packets by their verdicts. While no packet is in flight: in + generated = out +
-// dropped + consumed + held.
+// dropped + consumed + held + hopped.
 type Packets struct {
 	In, Out             uint64
 	BytesIn             uint64 `json:"bytes_in"`
@@ -48,7 +48,7 @@ type Packets struct {
 	Tracked, Stateless  uint64
 	Related             uint64 // ICMP errors about packets that were served
 	Generated, Consumed uint64
-	Held                uint64
+	Held, Hopped        uint64
 }
 
 // Connections counts the connections of all workers together.

@@ -55,6 +55,7 @@ func showPackets(out io.Writer, p *api.Packets) {
 	rowUnless0("generated", p.Generated, "made by millrace (ARP, neighbour discovery, ICMP, RSTs) or sent by the kernel")
 	rowUnless0("consumed", p.Consumed, "for the host itself or the kernel")
 	rowUnless0("held", p.Held, "until their next hops are known")
+	rowUnless0("hopped", p.Hopped, "to the servers that serve them")
 	for _, reason := range byCount(p.Untracked) {
 		row(reason, p.Untracked[reason], "passed untouched")
 	}

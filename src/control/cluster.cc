@@ -1,0 +1,190 @@
+// Requests of a cluster's agent: which servers have the copies of which shards.
+#include <fmt/format.h>
+
+#include <charconv>
+#include <chrono>
+#include <map>
+#include <string>
+#include <thread>
+#include <variant>
+
+#include "control/control.h"
+#include "core/address.h"
+#include "core/json.h"
+#include "line/carried.h"
+#include "worker/copies.h"
+
+namespace millrace {
+namespace {
+
+/// Time for which a request waits until the workers follow, so that its answer is true.
+constexpr std::chrono::milliseconds kPatience{500};
+
+std::string_view name_of(CopyRole role) {
+  return role == CopyRole::master ? "master" : role == CopyRole::slave ? "slave" : "none";
+}
+
+std::string text_of(Member member) {
+  return fmt::format("{:016x}", static_cast<std::uint64_t>(member));
+}
+
+/// A wrong order, with a message that says what would be right.
+struct WrongOrder {
+  std::string message;
+};
+
+Member read_instance(const Json& json, bool may_be_none) {
+  const auto* const text = json.get_ptr<const std::string*>();
+  std::uint64_t number = 0;
+  if (text != nullptr && text->empty() && may_be_none) return Member::none;
+  const char* const end = text == nullptr ? nullptr : text->data() + text->size();
+  const bool is_one = text != nullptr && text->size() == 16 &&
+                      std::from_chars(text->data(), end, number, 16).ptr == end && number != 0 &&
+                      process_of(Member{number}) == Member{number};
+  if (!is_one)
+    throw WrongOrder{json.dump() + " is no instance: give 16 hexadecimal digits, as GET /cluster"};
+  return Member{number};
+}
+
+/// Reads the body of `PUT /cluster`. Throws WrongOrder, and what the JSON library throws.
+class OrdersReader {
+ public:
+  explicit OrdersReader(const Copies& copies) : copies_(copies) {}
+
+  Placement read(const Json& orders) {
+    placement_.hops = true;
+    placement_.state = {.has_settled = true, .both_are_new = false, .is_sure = false};
+    const Placement::OfShard nobodys{.master = Placement::kNowhere, .slave = Placement::kNowhere};
+    placement_.shards.assign(copies_.shards(), nobodys);
+    for (const Json& member : orders.at("members")) read_member(member);
+    for (const Json& shard : orders.at("shards")) read_shard(shard);
+    return std::move(placement_);
+  }
+
+ private:
+  void read_member(const Json& json) {
+    const Member member = read_instance(json.at("instance"), false);
+    if (member == copies_.self()) return;
+    if (places_.contains(member)) throw WrongOrder{text_of(member) + " stands there twice"};
+    if (placement_.peers.size() == Placement::kMostPeers)
+      throw WrongOrder{"there are too many members: give " +
+                       std::to_string(Placement::kMostPeers + 1) + " at most"};
+    const auto& text = json.at("address").get_ref<const std::string&>();
+    std::optional<AnyKey> ends;
+    if (const auto v4 = parse_address<AddressV4>(text)) ends = copies_.ends_to(*v4);
+    if (const auto v6 = parse_address<AddressV6>(text)) ends = copies_.ends_to(*v6);
+    if (!ends) throw WrongOrder{"\"" + text + "\" is no address of the family of cluster.address"};
+    places_[member] = static_cast<std::uint8_t>(placement_.peers.size());
+    placement_.peers.push_back(
+        {.member = member, .server = json.at("server").get<unsigned>(), .ends = *ends});
+  }
+
+  void read_shard(const Json& json) {
+    const auto number = json.at("shard").get<std::uint64_t>();
+    if (number >= placement_.shards.size())
+      throw WrongOrder{fmt::format("there is no shard {}: this server has {} (spread.entries)",
+                                   number, placement_.shards.size())};
+    Placement::OfShard& of = placement_.shards[number];
+    if (of.assignment.epoch != 0)
+      throw WrongOrder{fmt::format("shard {} stands there twice", number)};
+    const Member master = read_instance(json.at("master"), true);
+    const Member slave = read_instance(json.at("slave"), true);
+    of.master = place_of(master);
+    of.slave = place_of(slave);
+    const bool is_master = master == copies_.self();
+    const bool is_slave = slave == copies_.self();
+    of.assignment = {.epoch = json.at("epoch").get<std::uint64_t>(),
+                     .role = is_master  ? CopyRole::master
+                             : is_slave ? CopyRole::slave
+                                        : CopyRole::none,
+                     .other = is_master  ? slave
+                              : is_slave ? master
+                                         : Member::none,
+                     .is_settled = json.at("settled").get<bool>()};
+    if (of.assignment.epoch == 0)
+      throw WrongOrder{fmt::format("shard {} has epoch 0: the first is 1", number)};
+    if (master == slave && master != Member::none)
+      throw WrongOrder{fmt::format("shard {} has both copies at one server", number)};
+  }
+
+  std::uint8_t place_of(Member member) const {
+    if (member == copies_.self()) return Placement::kHere;
+    const auto found = places_.find(member);
+    return found == places_.end() ? Placement::kNowhere : found->second;
+  }
+
+  const Copies& copies_;
+  Placement placement_;
+  std::map<Member, std::uint8_t> places_;
+};
+
+std::unexpected<Refusal> no_cluster() {
+  return std::unexpected(Refusal{Refusal::Kind::absent,
+                                 "this millrace is in no cluster: the configuration has no "
+                                 "[cluster]"});
+}
+
+}  // namespace
+
+CommandResult<Json> Control::cluster_status() {
+  const Copies* const copies = live_->copies();
+  if (copies == nullptr || !copies->is_cluster()) return no_cluster();
+  const auto placement = copies->placement();
+  const auto [address, port] = std::visit(
+      [](const auto& ends) { return std::pair(to_string(ends.source), ends.source_port); },
+      copies->ends());
+  Json json{{"server", copies->number()}, {"instance", text_of(copies->self())},
+            {"address", address},         {"port", port},
+            {"shards", copies->shards()}, {"agreement", fmt::format("{:08x}", copies->agreement())},
+            {"version", kCarriedVersion}, {"followed", copies->is_followed()}};
+  Json& members = json["members"] = Json::array();
+  for (const Peer& peer : placement->peers) {
+    const auto to =
+        std::visit([](const auto& ends) { return to_string(ends.destination); }, peer.ends);
+    members.push_back({{"server", peer.server},
+                       {"instance", text_of(peer.member)},
+                       {"address", to},
+                       {"heard", copies->has_heard(peer)},
+                       {"agrees", peer.state->agrees.load()}});
+  }
+  Json& reports = json["reports"] = Json::array();
+  for (unsigned shard = 0; shard < placement->shards.size(); ++shard) {
+    const Assignment& is = placement->shards[shard].assignment;
+    if (is.role == CopyRole::none) continue;
+    reports.push_back({{"shard", shard},
+                       {"epoch", is.epoch},
+                       {"role", name_of(is.role)},
+                       {"in_sync", copies->is_in_sync(shard)},
+                       {"packets", copies->packets_of(shard)},
+                       {"wanted", 0},
+                       {"withdrawn", ""}});
+  }
+  Json& counters = json["counters"] = Json::object();
+  for (const CopiesCounterKind& kind : kCopiesCounterKinds)
+    counters[kind.name] = copies->count(kind.counter);
+  return json;
+}
+
+CommandResult<Json> Control::follow(const std::string& orders) {
+  Copies* const copies = live_->copies();
+  if (copies == nullptr || !copies->is_cluster()) return no_cluster();
+  const auto wrong = [](const std::string& what) {
+    return std::unexpected(Refusal{Refusal::Kind::wrong, "wrong orders: " + what});
+  };
+  try {
+    if (!copies->follow(OrdersReader(*copies).read(Json::parse(orders))))
+      return std::unexpected(
+          Refusal{Refusal::Kind::not_now,
+                  "the epoch of a shard goes back, or has other copies than before"});
+  } catch (const WrongOrder& error) {
+    return wrong(error.message);
+  } catch (const Json::exception& error) {
+    return wrong(error.what());
+  }
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  while (!copies->is_followed() && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return cluster_status();
+}
+
+}  // namespace millrace

@@ -1,0 +1,50 @@
+// The servers that have the copies of all shards, as one server knows it (copies.h).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/address.h"
+#include "function/copies.h"
+#include "millrace/key.h"
+#include "replicate/copy.h"
+
+namespace millrace {
+
+/// A process of millrace at another server.
+struct Peer {
+  Member member = Member::none;  ///< none: the process is not known yet
+  unsigned server = 0;           ///< its server's number; 0: not known
+  AnyKey ends;                   ///< ends of datagrams to it
+
+  /// State that goes on when the placement changes. Any thread.
+  struct State {
+    std::atomic<std::uint64_t> heard_ms = 0;  ///< when it was heard last; 0: never
+    std::atomic<bool> agrees = false;         ///< it means the same by records as this process
+  };
+  std::shared_ptr<State> state = std::make_shared<State>();
+};
+
+/// Never changes once workers have it.
+struct Placement {
+  static constexpr unsigned kMostPeers = 62;
+  /// Places in `peers` that stand for this process, and for none that can be reached.
+  static constexpr std::uint8_t kHere = 0xff;
+  static constexpr std::uint8_t kNowhere = 0xfe;
+
+  struct OfShard {
+    Assignment assignment;  ///< this process's copy
+    std::uint8_t master = kHere;
+    std::uint8_t slave = kHere;
+  };
+  std::vector<Peer> peers;
+  std::vector<OfShard> shards;
+  /// Packets go to the servers of their shards. False: each is served where it comes.
+  bool hops = false;
+  /// Nobody has had orders yet, or all copies here were given up.
+  CopiesState state{.has_settled = false, .both_are_new = false, .is_sure = false};
+};
+
+}  // namespace millrace
