@@ -16,8 +16,8 @@ import (
 	"slices"
 	"time"
 
-	"millrace/cluster/internal/records"
-	"millrace/cluster/internal/store"
+	"millrace/control/cluster/internal/records"
+	"millrace/control/cluster/internal/store"
 )
 
 // Role is what a member does for a shard.
@@ -338,8 +338,8 @@ func (a *Agent) Run(ctx context.Context, from store.Store) error {
 }
 
 // tell tells the store, and returns what was said; nil if nothing was, or it may not have come there.
-func (a *Agent) tell(ctx context.Context, to store.Store, outcome Outcome) (said *Says) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+func (a *Agent) tell(ending context.Context, to store.Store, outcome Outcome) (said *Says) {
+	ctx, cancel := context.WithTimeout(ending, time.Second)
 	defer cancel()
 	if outcome.Says != nil {
 		bytes, err := json.Marshal(outcome.Says.Presence)
@@ -348,12 +348,12 @@ func (a *Agent) tell(ctx context.Context, to store.Store, outcome Outcome) (said
 		}
 		if err == nil {
 			said = outcome.Says
-		} else {
+		} else if ending.Err() == nil {
 			a.log.Warn("the store may not know that this member is present", "error", err)
 		}
 	}
 	for _, put := range outcome.Writes {
-		if err := to.Write(ctx, put); err != nil && !errors.Is(err, store.ErrConflict) {
+		if err := to.Write(ctx, put); err != nil && !errors.Is(err, store.ErrConflict) && ending.Err() == nil {
 			a.log.Warn("a report may be lost", "key", put.Key, "error", err)
 		}
 	}

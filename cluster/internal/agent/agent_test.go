@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"millrace/cluster/internal/agent"
-	"millrace/cluster/internal/records"
-	"millrace/cluster/internal/store/memory"
+	"millrace/control/cluster/internal/agent"
+	"millrace/control/cluster/internal/records"
+	"millrace/control/cluster/internal/store/memory"
 )
 
 var (

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"millrace/cluster/internal/records"
-	"millrace/cluster/internal/store"
+	"millrace/control/cluster/internal/records"
+	"millrace/control/cluster/internal/store"
 )
 
 // Identity is how a dataplane is known to the others.

@@ -22,9 +22,9 @@ import (
 	"strings"
 	"time"
 
-	"millrace/cluster/internal/placement"
-	"millrace/cluster/internal/records"
-	"millrace/cluster/internal/store"
+	"millrace/control/cluster/internal/placement"
+	"millrace/control/cluster/internal/records"
+	"millrace/control/cluster/internal/store"
 )
 
 // Config are a manager's settings.

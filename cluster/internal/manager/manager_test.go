@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"millrace/cluster/internal/manager"
-	"millrace/cluster/internal/placement"
-	"millrace/cluster/internal/records"
+	"millrace/control/cluster/internal/manager"
+	"millrace/control/cluster/internal/placement"
+	"millrace/control/cluster/internal/records"
 )
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))

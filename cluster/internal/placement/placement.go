@@ -11,7 +11,7 @@ import (
 	"slices"
 	"time"
 
-	"millrace/cluster/internal/records"
+	"millrace/control/cluster/internal/records"
 )
 
 // State is what is known of a server.

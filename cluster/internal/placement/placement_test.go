@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"millrace/cluster/internal/placement"
-	"millrace/cluster/internal/records"
+	"millrace/control/cluster/internal/placement"
+	"millrace/control/cluster/internal/records"
 )
 
 // seeds returns the seed in MILLRACE_CLUSTER_SEED, or else some new ones.

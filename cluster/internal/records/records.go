@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"millrace/cluster/internal/store"
+	"millrace/control/cluster/internal/store"
 )
 
 // ServerID numbers the servers of a cluster, from 1 on. 0 is none.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"millrace/cluster/internal/records"
-	"millrace/cluster/internal/store"
+	"millrace/control/cluster/internal/records"
+	"millrace/control/cluster/internal/store"
 )
 
 func view(of map[string]string) store.View {

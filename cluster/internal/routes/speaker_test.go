@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"millrace/cluster/internal/routes"
+	"millrace/control/cluster/internal/routes"
 )
 
 const (

@@ -4,8 +4,8 @@ import (
 	"maps"
 	"slices"
 
-	"millrace/cluster/internal/agent"
-	"millrace/cluster/internal/records"
+	"millrace/control/cluster/internal/agent"
+	"millrace/control/cluster/internal/records"
 )
 
 // The model's measures. Times are in ticks.

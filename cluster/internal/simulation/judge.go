@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 
-	"millrace/cluster/internal/agent"
-	"millrace/cluster/internal/records"
+	"millrace/control/cluster/internal/agent"
+	"millrace/control/cluster/internal/records"
 )
 
 // route lets each switch choose one of the servers that announce routes, and notice changes late.

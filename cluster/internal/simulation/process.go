@@ -8,10 +8,10 @@ import (
 	"maps"
 	"slices"
 
-	"millrace/cluster/internal/agent"
-	"millrace/cluster/internal/manager"
-	"millrace/cluster/internal/records"
-	"millrace/cluster/internal/store"
+	"millrace/control/cluster/internal/agent"
+	"millrace/control/cluster/internal/manager"
+	"millrace/control/cluster/internal/records"
+	"millrace/control/cluster/internal/store"
 )
 
 // process is a server's dataplane, agent and manager.

@@ -15,12 +15,12 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"millrace/cluster/internal/agent"
-	"millrace/cluster/internal/manager"
-	"millrace/cluster/internal/placement"
-	"millrace/cluster/internal/records"
-	"millrace/cluster/internal/store"
-	"millrace/cluster/internal/store/memory"
+	"millrace/control/cluster/internal/agent"
+	"millrace/control/cluster/internal/manager"
+	"millrace/control/cluster/internal/placement"
+	"millrace/control/cluster/internal/records"
+	"millrace/control/cluster/internal/store"
+	"millrace/control/cluster/internal/store/memory"
 )
 
 // Mistake is planted in the simulation.

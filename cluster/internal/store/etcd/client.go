@@ -20,7 +20,7 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 	"go.uber.org/zap"
 
-	"millrace/cluster/internal/store"
+	"millrace/control/cluster/internal/store"
 )
 
 // Config are a client's settings.

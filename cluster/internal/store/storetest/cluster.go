@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"millrace/cluster/internal/agent"
-	"millrace/cluster/internal/manager"
-	"millrace/cluster/internal/placement"
-	"millrace/cluster/internal/records"
-	"millrace/cluster/internal/store"
+	"millrace/control/cluster/internal/agent"
+	"millrace/control/cluster/internal/manager"
+	"millrace/control/cluster/internal/placement"
+	"millrace/control/cluster/internal/records"
+	"millrace/control/cluster/internal/store"
 )
 
 const (
