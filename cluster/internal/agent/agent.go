@@ -90,6 +90,9 @@ type Dataplane interface {
 // ErrRestarted is returned if the dataplane is not the process that has been registered.
 var ErrRestarted = errors.New("millrace has been restarted, or has ended")
 
+// ErrNotYet is returned if the dataplane has taken the orders, and has not carried all of them out yet.
+var ErrNotYet = errors.New("the dataplane has not carried out its orders yet")
+
 // Routes announces to the switches that packets may come to this server: package routes, by BGP.
 type Routes interface {
 	// Announce announces the routes, or withdraws them.
@@ -168,6 +171,10 @@ func (a *Agent) Step(ctx context.Context, now time.Duration, state *records.Stat
 	limited, cancel := context.WithTimeout(ctx, a.config.Stuck)
 	reports, err := a.dataplane.Follow(limited, a.orders(state))
 	cancel()
+	if errors.Is(err, ErrNotYet) {
+		a.answered = now
+		return Outcome{}, nil
+	}
 	if err != nil {
 		if errors.Is(err, ErrRestarted) {
 			return Outcome{}, errors.Join(err, a.announce(ctx, false))

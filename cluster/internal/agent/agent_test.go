@@ -176,6 +176,24 @@ func TestDataplaneIsStuck(t *testing.T) {
 	told.expect(t, "announce false")
 }
 
+// A dataplane that has much to do is not stuck, and what it has not done is not reported.
+func TestDataplaneTakesItsTime(t *testing.T) {
+	told := &trace{}
+	a := agent.New(self, agent.Default, told, told, quiet)
+	state := stateOf(3, map[records.ShardID]records.Shard{5: {Epoch: 4, Master: self, Unsettled: []records.Member{self}}})
+	told.err = agent.ErrNotYet
+	for now := range 5 * agent.Default.Stuck / time.Second {
+		if outcome := step(t, a, now*time.Second, state); len(outcome.Writes) != 0 || outcome.Says != nil {
+			t.Errorf("it reports %+v", outcome)
+		}
+	}
+	told.expect(t)
+	told.err = nil
+	if outcome := step(t, a, 6*agent.Default.Stuck, state); len(outcome.Writes) != 1 {
+		t.Errorf("it reports %+v", outcome)
+	}
+}
+
 // Another process of millrace has no copies: the agent does not wait.
 func TestDataplaneIsAnother(t *testing.T) {
 	told := &trace{}

@@ -16,17 +16,12 @@ import (
 
 // Status is the answer to GET /cluster, as far as agents need it.
 type Status struct {
-	Server    records.ServerID
-	Instance  string
-	Address   string
-	Shards    uint32
-	Agreement string
-	Members   []struct {
-		Server        records.ServerID
-		Instance      string
-		Heard, Agrees bool
-	}
-	Reports []struct {
+	Server   records.ServerID
+	Instance string
+	Address  string
+	Shards   uint32
+	Followed bool // all workers do as ordered
+	Reports  []struct {
 		Shard     records.ShardID
 		InSync    bool `json:"in_sync"`
 		Packets   uint64
@@ -82,6 +77,9 @@ func body(orders agent.Orders) string {
 		members = append(members, peer(one))
 	}
 	for _, one := range orders.Shards {
+		if one.Epoch == 0 { // nobody has had a copy yet
+			continue
+		}
 		shards = append(shards, order{one.Shard, one.Epoch, one.Master.Instance, one.Slave.Instance, one.Settled, records.Ranges(one.Grants)})
 	}
 	text, err := json.Marshal(map[string]any{"members": members, "shards": shards})
@@ -112,6 +110,9 @@ func (d *Dataplane) Follow(ctx context.Context, orders agent.Orders) (map[record
 	}
 	if is.Instance != d.is.Instance {
 		return nil, fmt.Errorf("%w: it is instance %s now, and was %s", agent.ErrRestarted, is.Instance, d.is.Instance)
+	}
+	if !is.Followed {
+		return nil, agent.ErrNotYet
 	}
 	return d.reports(time.Now(), is)
 }

@@ -283,7 +283,7 @@ func (m *Manager) write(ctx context.Context, to store.Store, write Write) error 
 	switch {
 	case err == nil:
 		m.log.Info("written", "key", write.Puts[0].Key, "reason", write.Reason)
-	case !errors.Is(err, store.ErrConflict):
+	case !errors.Is(err, store.ErrConflict) && ctx.Err() != context.Canceled:
 		m.log.Warn("a write may be lost", "key", write.Puts[0].Key, "reason", write.Reason, "error", err)
 	}
 	return err

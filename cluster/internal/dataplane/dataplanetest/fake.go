@@ -145,6 +145,8 @@ func (p *Plane) take(orders body) string {
 	for _, one := range orders.Shards {
 		was, is := p.epochs[one.Shard]
 		switch {
+		case one.Epoch == 0:
+			return "epoch 0"
 		case one.Shard < 0 || one.Shard >= Shards:
 			return fmt.Sprintf("shard %d", one.Shard)
 		case is && one.Epoch < was.Epoch:
@@ -173,5 +175,5 @@ func (p *Plane) status() map[string]any {
 			"in_sync": addresses[one.Master] != "" && addresses[one.Slave] != ""})
 	}
 	return map[string]any{"server": p.server, "instance": p.instance(), "address": fmt.Sprint("10.9.0.", p.server), "port": 7471, "shards": Shards,
-		"agreement": "1a2b3c4d", "version": 1, "members": []any{}, "reports": reports, "counters": map[string]int{}}
+		"agreement": "1a2b3c4d", "version": 1, "followed": true, "members": []any{}, "reports": reports, "counters": map[string]int{}}
 }
