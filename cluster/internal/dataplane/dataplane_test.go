@@ -40,7 +40,7 @@ func TestOrdersAndReports(t *testing.T) {
 		t.Errorf("told: %q", asked)
 	}
 
-	// What has not changed is not told again, unless an answer was lost.
+	// Orders that have not changed are not told again, unless an answer was lost.
 	millrace.On("GET /cluster", apitest.Text(http.StatusOK, `{"instance": "00000000000000aa", "followed": false}`))
 	if _, err := plane.Follow(t.Context(), orders); !errors.Is(err, agent.ErrNotYet) {
 		t.Errorf("while workers do not follow: %v", err)
