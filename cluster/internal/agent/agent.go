@@ -359,10 +359,11 @@ func (a *Agent) tell(ending context.Context, to store.Store, outcome Outcome) (s
 			a.log.Warn("the store may not know that this member is present", "error", err)
 		}
 	}
-	for _, put := range outcome.Writes {
+	store.Together(len(outcome.Writes), func(n int) {
+		put := outcome.Writes[n]
 		if err := to.Write(ctx, put); err != nil && !errors.Is(err, store.ErrConflict) && ending.Err() == nil {
 			a.log.Warn("a report may be lost", "key", put.Key, "error", err)
 		}
-	}
+	})
 	return said
 }

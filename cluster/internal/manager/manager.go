@@ -266,13 +266,10 @@ func (m *Manager) Run(ctx context.Context, from store.Store) error {
 		if isOld {
 			continue
 		}
-		for _, write := range m.Step(time.Since(start), state) {
-			err := m.write(ctx, from, write)
-			isOld = err == nil || errors.Is(err, store.ErrConflict)
-			if err != nil {
-				break
-			}
-		}
+		writes := m.Step(time.Since(start), state)
+		answers := make([]error, len(writes))
+		store.Together(len(writes), func(n int) { answers[n] = m.write(ctx, from, writes[n]) })
+		isOld = slices.ContainsFunc(answers, func(err error) bool { return err == nil || errors.Is(err, store.ErrConflict) })
 	}
 }
 
