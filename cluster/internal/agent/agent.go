@@ -16,8 +16,8 @@ import (
 	"slices"
 	"time"
 
-	"millrace/cluster/internal/records"
-	"millrace/cluster/internal/store"
+	"millrace/control/cluster/internal/records"
+	"millrace/control/cluster/internal/store"
 )
 
 // Role is what a member does for a shard.
@@ -30,18 +30,46 @@ const (
 	Slave
 )
 
-// Order is what the dataplane is to do for a shard.
-type Order struct {
-	Shard        records.ShardID
-	Epoch        uint64
-	Role         Role // Master or Slave
-	Other        records.Member
-	OtherAddress string // empty while the other member is not present
-	Settled      bool   // each member of an earlier assignment follows this one or is gone
-	Grants       []uint32
+// Holder is a member that has a copy of a shard. The zero value is nobody.
+type Holder struct {
+	records.Member
+	Instance string // the name of its dataplane; empty: nobody knows it any more
 }
 
-// Report is what the dataplane says of a shard.
+// Order is what becomes of a shard.
+type Order struct {
+	Shard         records.ShardID
+	Epoch         uint64
+	Master, Slave Holder
+	Settled       bool     // each other member of an earlier assignment follows this one or is gone
+	Grants        []uint32 // this member's
+}
+
+// RoleOf returns what the member does for the shard.
+func (o Order) RoleOf(member records.Member) Role {
+	switch member {
+	case o.Master.Member:
+		return Master
+	case o.Slave.Member:
+		return Slave
+	}
+	return None
+}
+
+// Peer is a server's newest process, as dataplanes reach it.
+type Peer struct {
+	Server   records.ServerID
+	Instance string
+	Address  string
+}
+
+// Orders are what a dataplane is to do. The zero value gives everything up.
+type Orders struct {
+	Peers  []Peer  // all that may be reached, this one included
+	Shards []Order // all that there are: packets go to the servers that have the copies
+}
+
+// Report is what the dataplane says of a shard of which it has a copy.
 type Report struct {
 	InSync bool
 	Load   float64
@@ -51,30 +79,30 @@ type Report struct {
 	Withdrawn []uint32
 }
 
-// Dataplane is the process that has the copies. (So far there is only the simulation's.)
+// Dataplane is the process that has the copies: package dataplane, by its control socket.
 type Dataplane interface {
-	// Follow tells all of the orders, and returns reports once they are in force: copies of shards without an order have ended, with their
-	// connections; grants that are not in the orders are not used any more. A shard's epoch is never less than in the
-	// call before. After an error some orders may be in force.
-	Follow(ctx context.Context, orders []Order) (map[records.ShardID]Report, error)
+	// Follow tells all of the orders, and returns reports once they are in force: copies of shards in which this member has no role have
+	// ended, with their connections; grants that are not in the orders are not used any more. A shard's epoch is never less than in the
+	// call before, nor has an epoch other holders. After an error some orders may be in force. ErrRestarted: the process that the member registered is there no more.
+	Follow(ctx context.Context, orders Orders) (map[records.ShardID]Report, error)
 }
 
-// Route says that a shard's packets may come to this server.
-type Route struct {
-	Shard records.ShardID
-	Epoch uint64 // of two masters' routes the newer one is better
-	Best  bool   // the master's; the slave's is second best
-}
+// ErrRestarted is returned if the dataplane is not the process that has been registered.
+var ErrRestarted = errors.New("millrace has been restarted, or has ended")
 
-// Routes announces routes: package routes, by BGP.
+// ErrNotYet is returned if the dataplane has taken the orders, and has not carried all of them out yet.
+var ErrNotYet = errors.New("the dataplane has not carried out its orders yet")
+
+// Routes announces to the switches that packets may come to this server: package routes, by BGP.
 type Routes interface {
-	// Announce makes these routes the only ones that are announced.
-	Announce(ctx context.Context, routes []Route) error
+	// Announce announces the routes, or withdraws them.
+	Announce(ctx context.Context, isOn bool) error
+	// Trouble says why packets cannot come to this server, or leave it, at present: in words. Empty if they can.
+	Trouble() string
 }
 
 // Config are an agent's settings.
 type Config struct {
-	Address string // where other members' dataplanes reach this one
 	// LoadPace is how often loads are told to the store.
 	LoadPace time.Duration
 	// Stuck is how long the dataplane may be without an answer until the agent ends.
@@ -82,7 +110,7 @@ type Config struct {
 }
 
 // Default are the settings for a dataplane on the same machine.
-var Default = Config{LoadPace: 10 * time.Second, Stuck: time.Second}
+var Default = Config{LoadPace: 10 * time.Second, Stuck: 2 * time.Second}
 
 // ErrGone is returned by an agent that has a successor.
 var ErrGone = errors.New("another process has taken this server over")
@@ -96,7 +124,7 @@ type Agent struct {
 	log       *slog.Logger
 
 	followed  *records.State // as last followed
-	announced []Route
+	announced bool
 	answered  time.Duration // when the dataplane answered last
 	said      *Says         // as last told to the store
 }
@@ -104,43 +132,6 @@ type Agent struct {
 // New returns the agent of that member. The dataplane must follow no orders yet.
 func New(self records.Member, config Config, dataplane Dataplane, routes Routes, log *slog.Logger) *Agent {
 	return &Agent{config: config, self: self, dataplane: dataplane, routes: routes, log: log}
-}
-
-// Register makes this process the newest one of its server, so that each earlier one is gone. The server's dataplane must follow no orders.
-func Register(ctx context.Context, in store.Store, server records.ServerID) (records.Member, error) {
-	for {
-		member, err := register(ctx, in, server)
-		if err == nil || ctx.Err() != nil || errors.Is(err, errUnknown) {
-			return member, err
-		}
-		// If a write was done and its answer was lost, then that number is of nobody.
-		if !errors.Is(err, store.ErrConflict) {
-			select {
-			case <-ctx.Done():
-			case <-time.After(200 * time.Millisecond):
-			}
-		}
-	}
-}
-
-var errUnknown = errors.New("the server has no record in the store: it must join the cluster first")
-
-func register(ctx context.Context, in store.Store, server records.ServerID) (records.Member, error) {
-	view, err := in.Read(ctx)
-	if err != nil {
-		return records.Member{}, fmt.Errorf("server %d cannot read the store: %w", server, err)
-	}
-	state, err := records.Parse(view, nil)
-	record, is := state.Servers[server]
-	if !is {
-		return records.Member{}, fmt.Errorf("server %d: %w", server, errors.Join(errUnknown, err))
-	}
-	next := record.Value
-	next.Process++
-	if err := in.Write(ctx, record.Put(server.Key(), next)); err != nil {
-		return records.Member{}, fmt.Errorf("server %d cannot register: %w", server, err)
-	}
-	return records.Member{Server: server, Process: next.Process}, nil
 }
 
 // Outcome is what the store should be told.
@@ -159,8 +150,8 @@ type Says struct {
 // the agent must end.
 func (a *Agent) Step(ctx context.Context, now time.Duration, state *records.State) (Outcome, error) {
 	if state.IsGone(a.self) {
-		err := a.announce(ctx, nil)
-		_, errFollow := a.dataplane.Follow(ctx, nil)
+		err := a.announce(ctx, false)
+		_, errFollow := a.dataplane.Follow(ctx, Orders{})
 		return Outcome{}, errors.Join(ErrGone, err, errFollow)
 	}
 	if state.Servers[a.self.Server].Value.Process < a.self.Process {
@@ -170,29 +161,35 @@ func (a *Agent) Step(ctx context.Context, now time.Duration, state *records.Stat
 		}
 	}
 	a.followed = state
-	orders := a.orders(state)
-	// A shard whose role ends here gets no more packets from now on.
-	err := a.announce(ctx, slices.DeleteFunc(slices.Clone(a.announced), func(route Route) bool {
-		return !slices.ContainsFunc(orders, func(order Order) bool { return order.Shard == route.Shard && (order.Role == Master || !route.Best) })
-	}))
-	if err != nil {
-		return Outcome{}, err
+	// A server that leaves gets no more packets, and then hands its shards over.
+	isInUse := state.Servers[a.self.Server].Value.IsInUse()
+	if !isInUse {
+		if err := a.announce(ctx, false); err != nil {
+			return Outcome{}, err
+		}
 	}
 	limited, cancel := context.WithTimeout(ctx, a.config.Stuck)
-	reports, err := a.dataplane.Follow(limited, orders)
+	reports, err := a.dataplane.Follow(limited, a.orders(state))
 	cancel()
+	if errors.Is(err, ErrNotYet) {
+		a.answered = now
+		return Outcome{}, nil
+	}
 	if err != nil {
+		if errors.Is(err, ErrRestarted) {
+			return Outcome{}, errors.Join(err, a.announce(ctx, false))
+		}
 		if now-a.answered >= a.config.Stuck {
-			return Outcome{}, errors.Join(fmt.Errorf("the dataplane has not answered for %v: %w", now-a.answered, err), a.announce(ctx, nil))
+			return Outcome{}, errors.Join(fmt.Errorf("the dataplane has not answered for %v: %w", now-a.answered, err), a.announce(ctx, false))
 		}
 		a.log.Warn("the dataplane does not answer", "error", err)
 		return Outcome{}, nil
 	}
 	a.answered = now
-	if err := a.announce(ctx, routes(orders, reports)); err != nil {
+	if err := a.announce(ctx, isInUse); err != nil {
 		return Outcome{}, err
 	}
-	outcome := Outcome{Says: a.says(now, orders, reports)}
+	outcome := Outcome{Says: a.says(now, state, reports)}
 	for _, id := range slices.Sorted(maps.Keys(state.Shards)) {
 		if next, differs := a.next(state.Shards[id].Value, reports[id]); differs {
 			outcome.Writes = append(outcome.Writes, state.Shards[id].Put(id.Key(), next))
@@ -211,23 +208,25 @@ func (a *Agent) roleIn(shard records.Shard) Role {
 	return None
 }
 
-func (a *Agent) orders(state *records.State) (orders []Order) {
+func (a *Agent) orders(state *records.State) (orders Orders) {
+	for _, id := range slices.Sorted(maps.Keys(state.Servers)) {
+		server := state.Servers[id].Value
+		if instance := server.Instances[server.Process]; instance != "" {
+			orders.Peers = append(orders.Peers, Peer{id, instance, server.Address})
+		}
+	}
 	for _, id := range slices.Sorted(maps.Keys(state.Shards)) {
 		shard := state.Shards[id].Value
-		role := a.roleIn(shard)
-		if role == None {
-			continue
-		}
-		other := shard.Slave
-		if role == Slave {
-			other = shard.Master
-		}
 		grants := shard.GrantsOf(a.self)
+		if a.roleIn(shard) == None {
+			grants = nil
+		}
 		slices.Sort(grants)
 		// The agent takes itself off the unsettled ones when the dataplane follows, so it does not count.
 		settled := !slices.ContainsFunc(shard.Unsettled, func(member records.Member) bool { return member != a.self })
-		orders = append(orders, Order{Shard: id, Epoch: shard.Epoch, Role: role, Other: other,
-			OtherAddress: state.Present[other].Address, Settled: settled, Grants: grants})
+		holder := func(member records.Member) Holder { return Holder{member, state.InstanceOf(member)} }
+		orders.Shards = append(orders.Shards, Order{Shard: id, Epoch: shard.Epoch, Master: holder(shard.Master), Slave: holder(shard.Slave),
+			Settled: settled, Grants: grants})
 	}
 	return orders
 }
@@ -261,36 +260,30 @@ func (a *Agent) next(shard records.Shard, report Report) (next records.Shard, di
 	return next, differs
 }
 
-func routes(orders []Order, reports map[records.ShardID]Report) (routes []Route) {
-	for _, order := range orders {
-		if order.Role == Master || reports[order.Shard].InSync {
-			routes = append(routes, Route{order.Shard, order.Epoch, order.Role == Master})
-		}
-	}
-	return routes
-}
-
-func (a *Agent) announce(ctx context.Context, routes []Route) error {
-	if slices.Equal(routes, a.announced) {
+func (a *Agent) announce(ctx context.Context, isOn bool) error {
+	if isOn == a.announced {
 		return nil
 	}
-	if err := a.routes.Announce(ctx, routes); err != nil {
+	if err := a.routes.Announce(ctx, isOn); err != nil {
 		return fmt.Errorf("routes cannot be announced: %w", err)
 	}
-	a.announced = routes
+	a.announced = isOn
 	return nil
 }
 
 // says returns what the member should say of itself, if that is new.
-func (a *Agent) says(now time.Duration, orders []Order, reports map[records.ShardID]Report) *Says {
-	is := records.Presence{Address: a.config.Address, Loads: map[records.ShardID]float64{}, Wanted: map[records.ShardID]uint32{}}
-	for _, order := range orders {
-		if order.Role == Master {
-			is.Loads[order.Shard] = reports[order.Shard].Load
+func (a *Agent) says(now time.Duration, state *records.State, reports map[records.ShardID]Report) *Says {
+	is := records.Presence{Unwell: a.routes.Trouble(), Loads: map[records.ShardID]float64{}, Wanted: map[records.ShardID]uint32{}}
+	for id, shard := range state.Shards {
+		report := reports[id]
+		if a.roleIn(shard.Value) == Master {
+			is.Loads[id] = report.Load
 		}
-		is.Wanted[order.Shard] = reports[order.Shard].Wanted
+		if a.roleIn(shard.Value) != None {
+			is.Wanted[id] = report.Wanted
+		}
 	}
-	if a.said != nil && maps.Equal(is.Wanted, a.said.Presence.Wanted) {
+	if a.said != nil && is.Unwell == a.said.Presence.Unwell && maps.Equal(is.Wanted, a.said.Presence.Wanted) {
 		are := func(float64, float64) bool { return true }
 		if now >= a.said.at+a.config.LoadPace {
 			are = func(a, b float64) bool { return a == b }
@@ -310,7 +303,7 @@ const Pace = 100 * time.Millisecond
 
 // Run follows the store until ctx ends, the agent is gone or the dataplane is stuck. Then it withdraws the routes; the caller closes the store.
 func (a *Agent) Run(ctx context.Context, from store.Store) error {
-	defer func() { _ = a.announce(context.WithoutCancel(ctx), nil) }()
+	defer func() { _ = a.announce(context.WithoutCancel(ctx), false) }()
 	start := time.Now()
 	views := from.Watch(ctx)
 	tick := time.NewTicker(Pace)
@@ -352,8 +345,8 @@ func (a *Agent) Run(ctx context.Context, from store.Store) error {
 }
 
 // tell tells the store, and returns what was said; nil if nothing was, or it may not have come there.
-func (a *Agent) tell(ctx context.Context, to store.Store, outcome Outcome) (said *Says) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+func (a *Agent) tell(ending context.Context, to store.Store, outcome Outcome) (said *Says) {
+	ctx, cancel := context.WithTimeout(ending, time.Second)
 	defer cancel()
 	if outcome.Says != nil {
 		bytes, err := json.Marshal(outcome.Says.Presence)
@@ -362,14 +355,15 @@ func (a *Agent) tell(ctx context.Context, to store.Store, outcome Outcome) (said
 		}
 		if err == nil {
 			said = outcome.Says
-		} else {
+		} else if ending.Err() == nil {
 			a.log.Warn("the store may not know that this member is present", "error", err)
 		}
 	}
-	for _, put := range outcome.Writes {
-		if err := to.Write(ctx, put); err != nil && !errors.Is(err, store.ErrConflict) {
+	store.Together(len(outcome.Writes), func(n int) {
+		put := outcome.Writes[n]
+		if err := to.Write(ctx, put); err != nil && !errors.Is(err, store.ErrConflict) && ending.Err() == nil {
 			a.log.Warn("a report may be lost", "key", put.Key, "error", err)
 		}
-	}
+	})
 	return said
 }

@@ -8,13 +8,13 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
-	"millrace/cluster/internal/agent"
-	"millrace/cluster/internal/records"
-	"millrace/cluster/internal/store"
-	"millrace/cluster/internal/store/memory"
+	"millrace/control/cluster/internal/agent"
+	"millrace/control/cluster/internal/records"
+	"millrace/control/cluster/internal/store/memory"
 )
 
 var (
@@ -27,25 +27,32 @@ var (
 type trace struct {
 	lines   []string
 	reports map[records.ShardID]agent.Report
-	stuck   bool
+	err     error // of Follow
+	trouble string
 }
 
-func (t *trace) Follow(_ context.Context, orders []agent.Order) (map[records.ShardID]agent.Report, error) {
-	if t.stuck {
-		return nil, errors.New("no answer")
+func (t *trace) Follow(_ context.Context, orders agent.Orders) (map[records.ShardID]agent.Report, error) {
+	if t.err != nil {
+		return nil, t.err
 	}
 	line := "follow"
-	for _, order := range orders {
-		line += fmt.Sprintf(" %d:%d/%d/%v/%v/%v", order.Shard, order.Epoch, order.Role, order.Other, order.Settled, order.Grants)
+	for _, peer := range orders.Peers {
+		line += fmt.Sprintf(" %d=%s@%s", peer.Server, peer.Instance, peer.Address)
+	}
+	for _, order := range orders.Shards {
+		line += fmt.Sprintf(" %d:%d/%v=%s/%v=%s/%v/%v", order.Shard, order.Epoch, order.Master.Member, order.Master.Instance,
+			order.Slave.Member, order.Slave.Instance, order.Settled, order.Grants)
 	}
 	t.lines = append(t.lines, line)
 	return t.reports, nil
 }
 
-func (t *trace) Announce(_ context.Context, routes []agent.Route) error {
-	t.lines = append(t.lines, fmt.Sprint("announce ", routes))
+func (t *trace) Announce(_ context.Context, isOn bool) error {
+	t.lines = append(t.lines, fmt.Sprint("announce ", isOn))
 	return nil
 }
+
+func (t *trace) Trouble() string { return t.trouble }
 
 func (t *trace) expect(test *testing.T, lines ...string) {
 	test.Helper()
@@ -56,7 +63,9 @@ func (t *trace) expect(test *testing.T, lines ...string) {
 }
 
 func stateOf(process uint32, shards map[records.ShardID]records.Shard) *records.State {
-	state := &records.State{Servers: map[records.ServerID]records.Record[records.Server]{7: {Value: records.Server{Process: process}, Revision: 1}},
+	state := &records.State{Servers: map[records.ServerID]records.Record[records.Server]{
+		7: {Value: records.Server{Process: process, Address: "10.9.0.7", Instances: map[uint32]string{process - 1: "s6", process: "s7"}}, Revision: 1},
+		8: {Value: records.Server{Process: 2, Instances: map[uint32]string{1: "o1"}}, Revision: 1}},
 		Shards: map[records.ShardID]records.Record[records.Shard]{}}
 	for id, shard := range shards {
 		state.Shards[id] = records.Record[records.Shard]{Value: shard, Revision: 5}
@@ -90,29 +99,46 @@ func TestRoles(t *testing.T) {
 	a := agent.New(self, agent.Default, told, told, quiet)
 	shard := records.Shard{Epoch: 4, Master: self, Slave: other, Unsettled: []records.Member{self, other},
 		Grants: records.Grants{1: {Holder: self}, 2: {Holder: self}, 3: {Holder: other}}}
-	got := written(t, step(t, a, 0, stateOf(3, map[records.ShardID]records.Shard{5: shard})))
-	told.expect(t, "follow 5:4/1/8.1/false/[1 2]", "announce [{5 4 true}]")
+	elsewhere := records.Shard{Epoch: 2, Master: other, Slave: records.Member{Server: 9, Process: 1}}
+	got := written(t, step(t, a, 0, stateOf(3, map[records.ShardID]records.Shard{5: shard, 6: elsewhere})))
+	// Server 8's newest process is nobody's, so it is no peer; its earlier one still has a name.
+	told.expect(t, "follow 7=s7@10.9.0.7 5:4/7.3=s7/8.1=o1/false/[1 2] 6:2/8.1=o1/9.1=/true/[]", "announce true")
 	if len(got) != 1 || !got[0].InSync || len(got[0].Unsettled) != 1 || len(got[0].Grants) != 2 {
 		t.Errorf("the master reports %+v", got)
 	}
 
-	// A slave withdraws nothing, and has a route while it is in sync.
+	// A slave withdraws nothing.
 	shard.Epoch, shard.Master, shard.Slave, shard.Unsettled = 5, other, self, nil
 	if got := written(t, step(t, a, 1, stateOf(3, map[records.ShardID]records.Shard{5: shard}))); len(got) != 0 {
 		t.Errorf("the slave reports %+v", got)
 	}
-	told.expect(t, "announce []", "follow 5:5/2/8.1/true/[1 2]", "announce [{5 5 false}]")
-	told.reports = nil
-	step(t, a, 2, stateOf(3, map[records.ShardID]records.Shard{5: shard}))
-	told.expect(t, "follow 5:5/2/8.1/true/[1 2]", "announce []")
+	told.expect(t, "follow 7=s7@10.9.0.7 5:5/8.1=o1/7.3=s7/true/[1 2]")
 
 	// Without a role it gives its grants back, once the dataplane has none.
 	shard.Epoch, shard.Slave, shard.Unsettled = 6, records.Member{}, []records.Member{self}
 	got = written(t, step(t, a, 3, stateOf(3, map[records.ShardID]records.Shard{5: shard})))
-	told.expect(t, "follow")
+	told.expect(t, "follow 7=s7@10.9.0.7 5:6/8.1=o1/none=/true/[]")
 	if len(got) != 1 || len(got[0].Unsettled) != 0 || !got[0].Grants[1].Waits || !got[0].Grants[2].Waits || got[0].Grants[3].Holder != other {
 		t.Errorf("without a role it reports %+v", got)
 	}
+}
+
+// A server that drains withdraws its routes before anything else, and announces them when it is back.
+func TestDrains(t *testing.T) {
+	told := &trace{}
+	a := agent.New(self, agent.Default, told, told, quiet)
+	state := stateOf(3, nil)
+	step(t, a, 0, state)
+	told.expect(t, "follow 7=s7@10.9.0.7", "announce true")
+	for _, set := range []func(*records.Server){func(s *records.Server) { s.Draining = true }, func(s *records.Server) { s.Draining, s.Spare = false, true }} {
+		server := state.Servers[7]
+		set(&server.Value)
+		state.Servers[7] = server
+		step(t, a, 1, state)
+	}
+	told.expect(t, "announce false", "follow 7=s7@10.9.0.7", "follow 7=s7@10.9.0.7")
+	step(t, a, 2, stateOf(3, nil))
+	told.expect(t, "follow 7=s7@10.9.0.7", "announce true")
 }
 
 // A store that has lost its records makes nobody give up anything. A successor does.
@@ -124,14 +150,14 @@ func TestStoreIsLost(t *testing.T) {
 	}
 	state := stateOf(3, map[records.ShardID]records.Shard{5: {Epoch: 4, Master: self}})
 	step(t, a, 1, state)
-	told.expect(t, "follow 5:4/1/none/true/[]", "announce [{5 4 true}]")
+	told.expect(t, "follow 7=s7@10.9.0.7 5:4/7.3=s7/none=/true/[]", "announce true")
 	step(t, a, 2, &records.State{})
-	told.expect(t, "follow 5:4/1/none/true/[]")
+	told.expect(t, "follow 7=s7@10.9.0.7 5:4/7.3=s7/none=/true/[]")
 	_, err := a.Step(context.Background(), 3, stateOf(4, nil))
 	if !errors.Is(err, agent.ErrGone) {
 		t.Errorf("with a successor: %v", err)
 	}
-	told.expect(t, "announce []", "follow")
+	told.expect(t, "announce false", "follow")
 }
 
 func TestDataplaneIsStuck(t *testing.T) {
@@ -139,7 +165,7 @@ func TestDataplaneIsStuck(t *testing.T) {
 	a := agent.New(self, agent.Default, told, told, quiet)
 	state := stateOf(3, map[records.ShardID]records.Shard{5: {Epoch: 4, Master: self, Unsettled: []records.Member{self}}})
 	step(t, a, 0, state)
-	told.lines, told.stuck = nil, true
+	told.lines, told.err = nil, errors.New("no answer")
 	if outcome := step(t, a, agent.Default.Stuck-1, state); len(outcome.Writes) != 0 {
 		t.Errorf("without a report it writes %+v", outcome.Writes)
 	}
@@ -147,7 +173,38 @@ func TestDataplaneIsStuck(t *testing.T) {
 	if _, err := a.Step(context.Background(), agent.Default.Stuck, state); err == nil {
 		t.Error("the agent goes on")
 	}
-	told.expect(t, "announce []")
+	told.expect(t, "announce false")
+}
+
+// A dataplane that has much to do is not stuck, and what it has not done is not reported.
+func TestDataplaneTakesItsTime(t *testing.T) {
+	told := &trace{}
+	a := agent.New(self, agent.Default, told, told, quiet)
+	state := stateOf(3, map[records.ShardID]records.Shard{5: {Epoch: 4, Master: self, Unsettled: []records.Member{self}}})
+	told.err = agent.ErrNotYet
+	for now := range 5 * agent.Default.Stuck / time.Second {
+		if outcome := step(t, a, now*time.Second, state); len(outcome.Writes) != 0 || outcome.Says != nil {
+			t.Errorf("it reports %+v", outcome)
+		}
+	}
+	told.expect(t)
+	told.err = nil
+	if outcome := step(t, a, 6*agent.Default.Stuck, state); len(outcome.Writes) != 1 {
+		t.Errorf("it reports %+v", outcome)
+	}
+}
+
+// Another process of millrace has no copies: the agent does not wait.
+func TestDataplaneIsAnother(t *testing.T) {
+	told := &trace{}
+	a := agent.New(self, agent.Default, told, told, quiet)
+	state := stateOf(3, nil)
+	step(t, a, 0, state)
+	told.lines, told.err = nil, fmt.Errorf("no such socket: %w", agent.ErrRestarted)
+	if _, err := a.Step(context.Background(), 1, state); !errors.Is(err, agent.ErrRestarted) {
+		t.Errorf("after a restart: %v", err)
+	}
+	told.expect(t, "announce false")
 }
 
 // The member says something new at once, but not each load.
@@ -172,35 +229,91 @@ func TestPresence(t *testing.T) {
 	if is := says(3); is == nil || is.Presence.Wanted[5] != 4 {
 		t.Errorf("it says %+v", is)
 	}
+	told.reports[5] = agent.Report{Load: 0.6, Wanted: 3}
+	told.trouble = "a link is down"
+	if is := says(4); is == nil || is.Presence.Unwell != "a link is down" {
+		t.Errorf("with a link down it says %+v", is)
+	}
 }
 
 func TestRegister(t *testing.T) {
 	server := memory.NewServer()
 	client := server.Open()
 	defer client.Close()
-	if _, err := agent.Register(t.Context(), client, 7); err == nil {
-		t.Error("a server without a record has registered")
-	}
-	if err := server.Write(store.Put{Key: "servers/7", Value: []byte(`{"name":"a"}`)}); err != nil {
-		t.Fatal(err)
-	}
-	for process := range uint32(3) {
-		if member, err := agent.Register(t.Context(), client, 7); err != nil || member != (records.Member{Server: 7, Process: process + 1}) {
+	is := agent.Identity{Server: 7, Address: "10.9.0.7", Shards: 250}
+	about := agent.About{Name: "a", Rack: "r", Capacity: 2}
+	for process := range uint32(10) {
+		is.Instance = fmt.Sprint("i", process+1)
+		if member, err := agent.Register(t.Context(), client, is, about); err != nil || member != (records.Member{Server: 7, Process: process + 1}) {
 			t.Errorf("%v: %v", member, err)
 		}
 	}
+	state := read(t, server)
+	got := state.Servers[7].Value
+	if got.Name != "a" || got.Rack != "r" || got.Capacity != 2 || got.Address != "10.9.0.7" || len(state.Shards) != 250 {
+		t.Errorf("registered: %+v, and %d shards", got, len(state.Shards))
+	}
+	if of := got.Instances; len(of) != 8 || of[10] != "i10" || of[3] != "i3" {
+		t.Errorf("instances: %v", of)
+	}
+	is.Shards = 128
+	if _, err := agent.Register(t.Context(), client, is, about); !errors.Is(err, agent.ErrMisfit) {
+		t.Errorf("with another number of shards: %v", err)
+	}
+	is.Shards = 250
+	if _, err := agent.Register(t.Context(), client, agent.Identity{Server: 8, Shards: 250}, about); !errors.Is(err, agent.ErrMisfit) {
+		t.Errorf("with the name of another server: %v", err)
+	}
+
 	// The answer is lost, and nobody gets that number.
 	client.SetLink(memory.LosesAnswers)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := agent.Register(ctx, client, 7); err == nil {
+	if _, err := agent.Register(ctx, client, is, about); err == nil {
 		t.Error("registered without an answer")
 	}
-	if err := server.Write(store.Put{Key: "servers/7", Revision: server.View().Records["servers/7"].Revision, Value: []byte(`{"process":4}`)}); err != nil {
+	client.SetLink(memory.Works)
+	self, err := agent.Register(t.Context(), client, is, about)
+	if err != nil {
 		t.Fatal(err)
 	}
-	client.SetLink(memory.Works)
-	if member, err := agent.Register(t.Context(), client, 7); err != nil || member.Process != 5 {
-		t.Errorf("%v: %v", member, err)
+	// The process leaves: it is gone, and nobody has taken its place.
+	if err := agent.Leave(t.Context(), client, self); err != nil {
+		t.Fatal(err)
 	}
+	state = read(t, server)
+	if is := state.Servers[7].Value; !state.IsGone(self) || is.Instances[is.Process] != "" || is.Instances[self.Process] != "i10" || is.Address != "" {
+		t.Errorf("after leaving: %+v", is)
+	}
+	if err := agent.Leave(t.Context(), client, self); err != nil || read(t, server).Servers[7].Value.Process != self.Process+1 {
+		t.Errorf("it leaves again: %v", err)
+	}
+}
+
+// Two servers begin a cluster at the same time.
+func TestRegisterTogether(t *testing.T) {
+	server := memory.NewServer()
+	var all sync.WaitGroup
+	for id := records.ServerID(1); id <= 4; id++ {
+		all.Go(func() {
+			client := server.Open()
+			defer client.Close()
+			if _, err := agent.Register(t.Context(), client, agent.Identity{Server: id, Instance: "x", Shards: 512}, agent.About{Name: fmt.Sprint(id)}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if state := read(t, server); len(state.Servers) != 4 || len(state.Shards) != 512 {
+		t.Errorf("%d servers, %d shards", len(state.Servers), len(state.Shards))
+	}
+}
+
+func read(t *testing.T, server *memory.Server) *records.State {
+	t.Helper()
+	state, err := records.Parse(server.View(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state
 }

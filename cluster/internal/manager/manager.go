@@ -22,9 +22,9 @@ import (
 	"strings"
 	"time"
 
-	"millrace/cluster/internal/placement"
-	"millrace/cluster/internal/records"
-	"millrace/cluster/internal/store"
+	"millrace/control/cluster/internal/placement"
+	"millrace/control/cluster/internal/records"
+	"millrace/control/cluster/internal/store"
 )
 
 // Config are a manager's settings.
@@ -99,11 +99,15 @@ func (m *Manager) Step(now time.Duration, state *records.State) []Write {
 func (m *Manager) observe(now time.Duration, state *records.State) {
 	for id, server := range state.Servers {
 		is := serverState{server.Value.Process, placement.Lost}
-		if state.IsPresent(records.Member{Server: id, Process: server.Value.Process}) {
+		newest := records.Member{Server: id, Process: server.Value.Process}
+		switch {
+		case !state.IsPresent(newest):
+		case state.Present[newest].Unwell != "":
+			is.state = placement.Unwell
+		case server.Value.IsInUse():
 			is.state = placement.Up
-			if server.Value.Draining || server.Value.Spare {
-				is.state = placement.Draining
-			}
+		default:
+			is.state = placement.Draining
 		}
 		was, known := m.servers[id]
 		m.servers[id] = was.look(is, now, known)
@@ -132,30 +136,28 @@ func (m *Manager) lead(now time.Duration, state *records.State) (writes []Write)
 
 // cluster returns what placement needs to know. A copy whose process is gone is none.
 func (m *Manager) cluster(now time.Duration, state *records.State) placement.Cluster {
+	// A shard counts as more than nothing, so that shards without packets are spread, too.
+	const idle = 0.2 // of all capacity, for all shards
+	var least float64
+	for _, server := range state.Servers {
+		least += server.Value.Capacity * idle / float64(len(state.Shards))
+	}
 	cluster := placement.Cluster{Servers: map[records.ServerID]placement.Server{}, Shards: map[records.ShardID]placement.Shard{}}
 	for id, server := range state.Servers {
 		seen := m.servers[id]
 		cluster.Servers[id] = placement.Server{Rack: server.Value.Rack, Capacity: server.Value.Capacity, State: seen.what.state, For: now - seen.since}
 	}
 	for id, shard := range state.Shards {
-		if isAhead(state, shard.Value.Master) || isAhead(state, shard.Value.Slave) {
-			continue // the next view has the server's record, too
-		}
 		serverOf := func(member records.Member) records.ServerID {
 			if state.IsGone(member) {
 				return 0
 			}
 			return member.Server
 		}
-		cluster.Shards[id] = placement.Shard{Load: m.loads[id], Master: serverOf(shard.Value.Master), Slave: serverOf(shard.Value.Slave),
+		cluster.Shards[id] = placement.Shard{Load: max(m.loads[id], least), Master: serverOf(shard.Value.Master), Slave: serverOf(shard.Value.Slave),
 			InSync: shard.Value.InSync, For: now - m.epochs[id].since}
 	}
 	return cluster
-}
-
-// isAhead returns true if the view does not know the member's process yet.
-func isAhead(state *records.State, member records.Member) bool {
-	return member.Process > state.Servers[member.Server].Value.Process
 }
 
 // next returns a shard's next record, with reasons if it differs.
@@ -168,7 +170,7 @@ func (m *Manager) next(id records.ShardID, state *records.State, change placemen
 			}
 			return records.Member{Server: id, Process: state.Servers[id].Value.Process}
 		}
-		assign(&shard, member(change.Master), member(change.Slave))
+		Assign(&shard, member(change.Master), member(change.Slave))
 		reasons = append(reasons, change.Reason)
 	}
 	unsettled := len(shard.Unsettled)
@@ -185,8 +187,8 @@ func (m *Manager) next(id records.ShardID, state *records.State, change placemen
 	return state.Shards[id].Put(id.Key(), shard), reasons
 }
 
-// assign makes the shard's next assignment.
-func assign(shard *records.Shard, master, slave records.Member) {
+// Assign makes the shard's next assignment.
+func Assign(shard *records.Shard, master, slave records.Member) {
 	shard.Epoch++
 	for _, had := range []records.Member{shard.Master, shard.Slave} {
 		if !had.IsNone() && !slices.Contains(shard.Unsettled, had) {
@@ -264,13 +266,10 @@ func (m *Manager) Run(ctx context.Context, from store.Store) error {
 		if isOld {
 			continue
 		}
-		for _, write := range m.Step(time.Since(start), state) {
-			err := m.write(ctx, from, write)
-			isOld = err == nil || errors.Is(err, store.ErrConflict)
-			if err != nil {
-				break
-			}
-		}
+		writes := m.Step(time.Since(start), state)
+		answers := make([]error, len(writes))
+		store.Together(len(writes), func(n int) { answers[n] = m.write(ctx, from, writes[n]) })
+		isOld = slices.ContainsFunc(answers, func(err error) bool { return err == nil || errors.Is(err, store.ErrConflict) })
 	}
 }
 
@@ -281,7 +280,7 @@ func (m *Manager) write(ctx context.Context, to store.Store, write Write) error 
 	switch {
 	case err == nil:
 		m.log.Info("written", "key", write.Puts[0].Key, "reason", write.Reason)
-	case !errors.Is(err, store.ErrConflict):
+	case !errors.Is(err, store.ErrConflict) && ctx.Err() != context.Canceled:
 		m.log.Warn("a write may be lost", "key", write.Puts[0].Key, "reason", write.Reason, "error", err)
 	}
 	return err

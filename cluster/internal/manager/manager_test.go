@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"millrace/cluster/internal/manager"
-	"millrace/cluster/internal/placement"
-	"millrace/cluster/internal/records"
+	"millrace/control/cluster/internal/manager"
+	"millrace/control/cluster/internal/placement"
+	"millrace/control/cluster/internal/records"
 )
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -116,15 +116,12 @@ func TestGrants(t *testing.T) {
 	}
 }
 
-// A view may have a shard's record, and not yet its server's: the member there is no older one.
-func TestViewIsBehind(t *testing.T) {
-	shard := records.Shard{Epoch: 4, Master: member(2, 3), Slave: member(3, 2), InSync: true, GrantCount: 1, Grants: records.Grants{0: {Holder: member(2, 3)}}}
-	state := newState(shard)
-	m := newManager(member(1, 2))
-	for _, now := range []time.Duration{0, time.Hour} {
-		if is := next(t, m, now, state); is.Epoch != 4 || is.Grants[0].Holder != member(2, 3) {
-			t.Errorf("written: %+v", is)
-		}
+// A server that is unwell goes on, and is the master of nothing.
+func TestUnwell(t *testing.T) {
+	state := newState(records.Shard{Epoch: 4, Master: member(2, 2), Slave: member(3, 2), InSync: true})
+	state.Present[member(2, 2)] = records.Presence{Unwell: "a link is down"}
+	if is := next(t, newManager(member(1, 2)), 0, state); is.Epoch != 5 || is.Master != member(3, 2) || is.Slave != member(2, 2) {
+		t.Errorf("written: %+v", is)
 	}
 }
 

@@ -3,9 +3,9 @@ package manager
 import (
 	"time"
 
-	"millrace/cluster/internal/placement"
-	"millrace/cluster/internal/records"
-	"millrace/cluster/internal/store"
+	"millrace/control/cluster/internal/placement"
+	"millrace/control/cluster/internal/records"
+	"millrace/control/cluster/internal/store"
 )
 
 // sampling is how often the load of all shards is noted.

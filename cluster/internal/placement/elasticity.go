@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"millrace/cluster/internal/records"
+	"millrace/control/cluster/internal/records"
 )
 
 // Elasticity says how many servers are in use: as many as the load needs, also without the greatest of them.

@@ -1,6 +1,6 @@
 package placement
 
-import "millrace/cluster/internal/records"
+import "millrace/control/cluster/internal/records"
 
 // step is a change that levels loads.
 type step struct {

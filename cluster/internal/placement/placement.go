@@ -11,16 +11,18 @@ import (
 	"slices"
 	"time"
 
-	"millrace/cluster/internal/records"
+	"millrace/control/cluster/internal/records"
 )
 
 // State is what is known of a server.
 type State int
 
-// States. A server that drains keeps its copies until others have them; a lost one may still run, but nobody hears of it.
+// States. A server that drains keeps its copies until others have them. So does an unwell one, but packets do not come to it, or do not leave it: slaves
+// in sync take its place at once. A lost one may still run, but nobody hears of it.
 const (
 	Up State = iota
 	Draining
+	Unwell
 	Lost
 )
 
@@ -68,6 +70,10 @@ type Rules struct {
 	ShardDwell time.Duration
 	// OnItsWay is how long a shard that is not in sync holds up changes that nobody needs.
 	OnItsWay time.Duration
+	// Withdrawal is how long a server must have been draining until others get its shards: until no switch sends it packets.
+	Withdrawal time.Duration
+	// Together is how many shards may be on their way at a time for servers that drain.
+	Together int
 	// Gain is by how much the server that gives a copy away must have been loaded more, as a part of its capacity, than the one
 	// that gets it is then. With a small one loads that vary move shards to and fro.
 	Gain float64
@@ -75,7 +81,7 @@ type Rules struct {
 
 // Default are the settings for servers that take a minute to start.
 var Default = Rules{SlaveCost: 0.25, Patience: 5 * time.Second, GiveUp: time.Minute, Dwell: 2 * time.Minute,
-	ShardDwell: time.Minute, OnItsWay: 2 * time.Minute, Gain: 0.05}
+	ShardDwell: time.Minute, OnItsWay: 2 * time.Minute, Withdrawal: time.Second, Together: 16, Gain: 0.05}
 
 // Next returns the changes to make now, at most one for each shard.
 func (r Rules) Next(cluster Cluster) []Change {
@@ -89,10 +95,16 @@ func (r Rules) Next(cluster Cluster) []Change {
 	for _, id := range p.ids {
 		p.fill(id)
 	}
-	if len(p.changes) > 0 || p.isAnyOnItsWay() {
+	if len(p.changes) > 0 {
 		return p.changes
 	}
-	_ = p.drainMasters() || p.drainSlaves() || p.separate() || p.level()
+	onTheirWay := p.onTheirWay()
+	for onTheirWay < max(p.Together, 1) && (p.drainMasters() || p.drainSlaves()) {
+		onTheirWay++
+	}
+	if onTheirWay == 0 {
+		_ = p.separate() || p.level()
+	}
 	return p.changes
 }
 
@@ -121,6 +133,9 @@ func (p *plan) isLostFor(id records.ServerID, time time.Duration) bool {
 func (p *plan) promote(id records.ShardID) {
 	shard := p.Shards[id]
 	if p.runs(shard.Master) {
+		if p.Servers[shard.Master].State == Unwell && shard.InSync && shard.Slave != 0 && p.Servers[shard.Slave].State == Up {
+			p.change(id, shard.Slave, shard.Master, "server %d is unwell: the slave on server %d becomes the master", shard.Master, shard.Slave)
+		}
 		return
 	}
 	lost := fmt.Sprintf("server %d is lost", shard.Master)
@@ -133,6 +148,7 @@ func (p *plan) promote(id records.ShardID) {
 	case !p.isLostFor(shard.Master, p.GiveUp): // the master may go on without us
 	case p.runs(shard.Slave):
 		p.change(id, shard.Slave, 0, "%s: the slave on server %d becomes the master, though it may lack connections", lost, shard.Slave)
+	case shard.Master == 0 && shard.Slave == 0 && shard.For < p.Patience: // the cluster begins, and more servers are to come
 	case p.isLostFor(shard.Slave, p.GiveUp):
 		if master := p.best(0, shard.Load); master != 0 {
 			p.change(id, master, 0, "no server has a copy: server %d begins without connections, as the least loaded", master)
@@ -160,13 +176,13 @@ func (p *plan) isChanged(id records.ShardID) bool {
 	return slices.ContainsFunc(p.changes, func(change Change) bool { return change.Shard == id })
 }
 
-func (p *plan) isAnyOnItsWay() bool {
+func (p *plan) onTheirWay() (count int) {
 	for _, shard := range p.Shards {
 		if shard.Slave != 0 && !shard.InSync && shard.For < p.OnItsWay && p.runs(shard.Master) && p.runs(shard.Slave) {
-			return true
+			count++
 		}
 	}
-	return false
+	return count
 }
 
 // best returns the server that should get a copy of that load beside the one on another server; 0 if there is none.
@@ -228,7 +244,7 @@ func (p *plan) utilization() map[records.ServerID]float64 {
 func (p *plan) drainMasters() bool {
 	for _, id := range p.ids {
 		shard := p.Shards[id]
-		if p.Servers[shard.Master].State == Draining && shard.InSync && shard.Slave != 0 && p.Servers[shard.Slave].State == Up {
+		if server := p.Servers[shard.Master]; server.State == Draining && server.For >= p.Withdrawal && shard.InSync && shard.Slave != 0 && p.Servers[shard.Slave].State == Up {
 			p.change(id, shard.Slave, shard.Master, "server %d drains: the slave on server %d becomes the master", shard.Master, shard.Slave)
 			return true
 		}
@@ -239,11 +255,17 @@ func (p *plan) drainMasters() bool {
 func (p *plan) drainSlaves() bool {
 	for _, id := range p.ids {
 		shard := p.Shards[id]
-		if shard.Slave == 0 || p.Servers[shard.Slave].State != Draining || !p.runs(shard.Master) {
+		server := p.Servers[shard.Slave]
+		leaves := server.State == Draining || server.State == Unwell && server.For >= p.Patience
+		if shard.Slave == 0 || !leaves || !p.runs(shard.Master) || p.isChanged(id) {
 			continue
 		}
 		if slave := p.best(shard.Master, shard.Load*p.SlaveCost); slave != 0 {
-			p.change(id, shard.Master, slave, "server %d drains: server %d gets the slave, as the least loaded that may have it", shard.Slave, slave)
+			why := "drains"
+			if server.State == Unwell {
+				why = "is unwell"
+			}
+			p.change(id, shard.Master, slave, "server %d %s: server %d gets the slave, as the least loaded that may have it", shard.Slave, why, slave)
 			return true
 		}
 	}

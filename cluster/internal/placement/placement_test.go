@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"millrace/cluster/internal/placement"
-	"millrace/cluster/internal/records"
+	"millrace/control/cluster/internal/placement"
+	"millrace/control/cluster/internal/records"
 )
 
 // seeds returns the seed in MILLRACE_CLUSTER_SEED, or else some new ones.
@@ -46,6 +46,7 @@ type world struct {
 func newWorld(t *testing.T, seed uint64, racks int) *world {
 	w := &world{T: t, Rand: rand.New(rand.NewPCG(seed, 0)), rules: placement.Default, sync: map[records.ShardID]int{},
 		cluster: placement.Cluster{Servers: map[records.ServerID]placement.Server{}, Shards: map[records.ShardID]placement.Shard{}}}
+	w.rules.Together = 1 + w.IntN(8)
 	for n := range 2 + w.IntN(8) {
 		server := placement.Server{Capacity: 1 + float64(w.IntN(2)), For: time.Hour}
 		if racks > 0 {
@@ -108,7 +109,7 @@ func (w *world) shareRack(a, b records.ServerID) bool {
 
 func (w *world) judge(changes []placement.Change) {
 	w.Helper()
-	voluntary := 0
+	drained, voluntary, onTheirWay := 0, 0, 0
 	seen := map[records.ShardID]bool{}
 	for _, change := range changes {
 		was := w.cluster.Shards[change.Shard]
@@ -143,7 +144,15 @@ func (w *world) judge(changes []placement.Change) {
 				if change.Master != was.Slave || !was.InSync || !w.runs(was.Slave) {
 					fail("a master that runs was replaced by other than a slave in sync")
 				}
-				voluntary++
+				switch {
+				case w.state(was.Master) == placement.Draining:
+					drained++
+				case w.state(was.Master) != placement.Unwell || w.state(was.Slave) != placement.Up:
+					voluntary++
+				}
+				if w.state(was.Master) == placement.Draining && w.cluster.Servers[was.Master].For < w.rules.Withdrawal {
+					fail("switches may still send packets to the server that drains")
+				}
 			}
 		} else if lostFor(was.Slave, w.rules.Patience) {
 			if change.Slave == 0 {
@@ -153,20 +162,29 @@ func (w *world) judge(changes []placement.Change) {
 			if !w.runs(was.Slave) {
 				fail("the slave was given up too early")
 			}
-			voluntary++
+			if w.state(was.Slave) == placement.Draining || w.state(was.Slave) == placement.Unwell {
+				drained++
+			} else {
+				voluntary++
+			}
 		}
 	}
 	for id, shard := range w.cluster.Shards {
 		if !w.runs(shard.Master) && w.runs(shard.Slave) && shard.InSync && !seen[id] {
 			w.Fatalf("shard %d was not promoted: %+v", id, shard)
 		}
-		bothRun := w.runs(shard.Master) && w.runs(shard.Slave)
-		if voluntary > 0 && bothRun && !shard.InSync && shard.For < w.rules.OnItsWay {
-			w.Fatalf("shard %d is on its way, and yet there is %+v", id, changes)
+		if w.state(shard.Master) == placement.Unwell && shard.Slave != 0 && w.state(shard.Slave) == placement.Up && shard.InSync && !seen[id] {
+			w.Fatalf("shard %d stays with a server that is unwell: %+v", id, shard)
+		}
+		if w.runs(shard.Master) && w.runs(shard.Slave) && !shard.InSync && shard.For < w.rules.OnItsWay {
+			onTheirWay++
 		}
 	}
-	if voluntary > 1 || voluntary > 0 && len(changes) > 1 {
-		w.Fatalf("more than one change that nobody needs: %+v", changes)
+	if drained > 0 && onTheirWay+drained > w.rules.Together {
+		w.Fatalf("%d shards are on their way, and yet there is %+v", onTheirWay, changes)
+	}
+	if voluntary > 0 && (onTheirWay > 0 || len(changes) > 1) {
+		w.Fatalf("more than one change that nobody needs, or one while %d shards are on their way: %+v", onTheirWay, changes)
 	}
 }
 
@@ -175,9 +193,11 @@ func (w *world) event() {
 	id := records.ServerID(1 + w.IntN(len(w.cluster.Servers)))
 	server := w.cluster.Servers[id]
 	server.For = 0
-	switch w.IntN(6) {
+	switch w.IntN(7) {
 	case 0:
 		server.State = placement.Up
+	case 6:
+		server.State = placement.Unwell
 	case 1:
 		server.State = placement.Draining
 	case 2:

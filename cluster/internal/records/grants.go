@@ -2,6 +2,7 @@ package records
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -32,13 +33,13 @@ func (g Grants) MarshalJSON() ([]byte, error) {
 	}
 	texts := map[string]string{}
 	for holder, of := range numbers {
-		texts[holder] = ranges(of)
+		texts[holder] = Ranges(of)
 	}
 	return json.Marshal(texts)
 }
 
-// ranges returns sorted numbers as text.
-func ranges(numbers []uint32) string {
+// Ranges returns sorted numbers as text, such as 0-11,15.
+func Ranges(numbers []uint32) string {
 	var texts []string
 	for begin := 0; begin < len(numbers); {
 		end := begin + 1
@@ -77,6 +78,24 @@ func (g *Grants) UnmarshalJSON(bytes []byte) error {
 }
 
 func (g Grants) read(text string, grant Grant) error {
+	numbers, err := ParseRanges(text)
+	if err == nil && len(numbers) == 0 {
+		err = errors.New("a holder without grants")
+	}
+	for _, number := range numbers {
+		if other, is := g[number]; is && other != grant {
+			return fmt.Errorf("grant %d has two holders", number)
+		}
+		g[number] = grant
+	}
+	return err
+}
+
+// ParseRanges reads what Ranges returns.
+func ParseRanges(text string) (numbers []uint32, err error) {
+	if text == "" {
+		return nil, nil
+	}
 	for _, part := range strings.Split(text, ",") {
 		begin, end, isRange := strings.Cut(part, "-")
 		if !isRange {
@@ -85,16 +104,13 @@ func (g Grants) read(text string, grant Grant) error {
 		first, errFirst := strconv.ParseUint(begin, 10, 32)
 		last, errLast := strconv.ParseUint(end, 10, 32)
 		if errFirst != nil || errLast != nil || first > last || last-first >= mostGrants {
-			return fmt.Errorf("grants %q: must be numbers and ranges, such as 0-11,15", text)
+			return nil, fmt.Errorf("grants %q: must be numbers and ranges, such as 0-11,15", text)
 		}
 		for number := first; number <= last; number++ {
-			if other, is := g[uint32(number)]; is && other != grant {
-				return fmt.Errorf("grant %d has two holders", number)
-			}
-			g[uint32(number)] = grant
+			numbers = append(numbers, uint32(number))
 		}
 	}
-	return nil
+	return numbers, nil
 }
 
 // mostGrants bounds a range: 256 addresses have no more ports.

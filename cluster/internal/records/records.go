@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"millrace/cluster/internal/store"
+	"millrace/control/cluster/internal/store"
 )
 
 // ServerID numbers the servers of a cluster, from 1 on. 0 is none.
@@ -70,6 +70,35 @@ type Server struct {
 	// Process is the number of the newest process. All earlier ones are gone: a process takes a number
 	// once its predecessor's dataplane has given everything up, and an operator who knows that a server is lost for good takes one.
 	Process uint32 `json:"process"`
+	// Address is where the other servers' dataplanes reach the newest process's dataplane.
+	Address string `json:"address,omitempty"`
+	// Instances are the names by which dataplanes know each other (millrace makes one at each start), by number of process: of the newest
+	// process, unless nobody is there, and of some before it, since older assignments may name these.
+	Instances map[uint32]string `json:"instances,omitempty"`
+}
+
+// IsInUse returns true if packets should come to the server.
+func (s Server) IsInUse() bool { return !s.Draining && !s.Spare }
+
+// keptInstances is how many processes of a server have their instances in its record.
+const keptInstances = 8
+
+// Next returns the server's record with another process, which makes all earlier ones gone. An empty instance is nobody's: the number
+// of a process that there never will be.
+func (s Server) Next(instance, address string) Server {
+	s.Process++
+	s.Address = address
+	kept := map[uint32]string{}
+	for process, of := range s.Instances {
+		if process+keptInstances > s.Process {
+			kept[process] = of
+		}
+	}
+	if instance != "" {
+		kept[s.Process] = instance
+	}
+	s.Instances = kept
+	return s
 }
 
 // Shard is a shard's assignment and its grants, under the key shards/ID. Each new assignment has the next epoch.
@@ -114,8 +143,8 @@ type Leader struct {
 
 // Presence is what a member says of itself while it is present.
 type Presence struct {
-	// Address is where the other members' dataplanes reach this member's.
-	Address string `json:"address,omitempty"`
+	// Unwell is why the member should be the master of no shard, although it goes on: in words. Empty: it is well.
+	Unwell string `json:"unwell,omitempty"`
 	// Loads are the loads of the shards of which the member is the master.
 	Loads map[ShardID]float64 `json:"loads,omitempty"`
 	// Wanted are the numbers of grants that the member would like to have of a shard, those that it has included.
@@ -124,6 +153,14 @@ type Presence struct {
 
 // LeaderKey is the key of the Leader.
 const LeaderKey = "leader"
+
+// Cluster is what all servers have in common, under the key cluster.
+type Cluster struct {
+	Shards uint32 `json:"shards"`
+}
+
+// ClusterKey is the key of the Cluster.
+const ClusterKey = "cluster"
 
 // Key returns the key of the server's record.
 func (id ServerID) Key() string { return "servers/" + strconv.FormatUint(uint64(id), 10) }
@@ -170,6 +207,7 @@ func (r Record[Value]) Check(key string) store.Put { return store.Put{Key: key, 
 
 // State is a view of the store, read.
 type State struct {
+	Cluster Record[Cluster]
 	Leader  Record[Leader]
 	Servers map[ServerID]Record[Server]
 	Shards  map[ShardID]Record[Shard]
@@ -188,24 +226,38 @@ func (s *State) IsPresent(member Member) bool {
 	return is && !s.IsGone(member)
 }
 
-// Parse reads a view. A record that cannot be read is as in the earlier state, if there is one; the error names it.
+// InstanceOf returns the name of the member's dataplane; empty if nobody knows it any more.
+func (s *State) InstanceOf(member Member) string {
+	return s.Servers[member.Server].Value.Instances[member.Process]
+}
+
+// Parse reads a view. A record that cannot be read is as in the earlier state, if there is one; the error names it. So is a shard's record that names
+// a process of which the view has not got its server's record yet.
 func Parse(view store.View, earlier *State) (*State, error) {
 	if earlier == nil {
 		earlier = &State{}
 	}
 	p := parser{}
-	s := &State{Leader: earlier.Leader, Servers: map[ServerID]Record[Server]{}, Shards: map[ShardID]Record[Shard]{}, Present: map[Member]Presence{}}
+	s := &State{Cluster: earlier.Cluster, Leader: earlier.Leader, Servers: map[ServerID]Record[Server]{}, Shards: map[ShardID]Record[Shard]{}, Present: map[Member]Presence{}}
 	for key, record := range view.Records {
 		_, name, _ := strings.Cut(key, "/")
 		id, err := strconv.ParseUint(name, 10, 32)
 		switch {
 		case key == LeaderKey:
 			s.Leader = parse(&p, key, record, earlier.Leader)
+		case key == ClusterKey:
+			s.Cluster = parse(&p, key, record, earlier.Cluster)
 		case err != nil: // not of this version
 		case ServerID(id).Key() == key:
 			keep(s.Servers, ServerID(id), parse(&p, key, record, earlier.Servers[ServerID(id)]))
 		case ShardID(id).Key() == key:
 			keep(s.Shards, ShardID(id), parse(&p, key, record, earlier.Shards[ShardID(id)]))
+		}
+	}
+	for id, shard := range s.Shards {
+		if s.isAhead(shard.Value.Master) || s.isAhead(shard.Value.Slave) {
+			delete(s.Shards, id)
+			keep(s.Shards, id, earlier.Shards[id])
 		}
 	}
 	for name, says := range view.Present {
@@ -216,6 +268,10 @@ func Parse(view store.View, earlier *State) (*State, error) {
 		s.Present[member] = parse(&p, "what "+name+" says", store.Record{Value: says, Revision: 1}, Record[Presence]{Value: earlier.Present[member]}).Value
 	}
 	return s, p.err
+}
+
+func (s *State) isAhead(member Member) bool {
+	return member.Process > s.Servers[member.Server].Value.Process
 }
 
 type parser struct{ err error }

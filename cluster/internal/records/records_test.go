@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"millrace/cluster/internal/records"
-	"millrace/cluster/internal/store"
+	"millrace/control/cluster/internal/records"
+	"millrace/control/cluster/internal/store"
 )
 
 func view(of map[string]string) store.View {
@@ -67,9 +67,30 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// A view may have a shard's record, and not yet the record of the server of its master: then the shard is as it was.
+func TestParseAhead(t *testing.T) {
+	before := parse(t, map[string]string{"servers/7": `{"process":3}`, "shards/5": `{"epoch":4,"master":"7.3"}`})
+	ahead := view(map[string]string{"servers/7": `{"process":3}`, "shards/5": `{"epoch":5,"master":"none","slave":"7.4"}`, "shards/6": `{"master":"8.1"}`})
+	ahead.Records["shards/5"] = store.Record{Value: ahead.Records["shards/5"].Value, Revision: 2}
+	between, err := records.Parse(ahead, before)
+	if err != nil || between.Shards[5].Value.Epoch != 4 || len(between.Shards) != 1 {
+		t.Errorf("read as %+v: %v", between.Shards, err)
+	}
+	ahead.Records["servers/7"] = store.Record{Value: []byte(`{"process":4,"instances":{"3":"x","4":"y"}}`), Revision: 3}
+	after, err := records.Parse(ahead, between)
+	if err != nil || after.Shards[5].Value.Epoch != 5 {
+		t.Errorf("read as %+v: %v", after.Shards, err)
+	}
+	for member, want := range map[records.Member]string{{Server: 7, Process: 3}: "x", {Server: 7, Process: 4}: "y", {Server: 7, Process: 2}: "", {Server: 8, Process: 1}: ""} {
+		if is := after.InstanceOf(member); is != want {
+			t.Errorf("%v is %q", member, is)
+		}
+	}
+}
+
 func TestTroubles(t *testing.T) {
 	cluster := map[string]string{"servers/1": `{"process":2}`, "servers/2": `{"process":2}`, "servers/3": `{"process":1,"draining":true}`,
-		"present/1.2": `{}`, "present/3.1": `{}`}
+		"servers/4": `{"process":1}`, "present/1.2": `{}`, "present/3.1": `{}`, "present/4.1": `{"unwell":"a link is down"}`}
 	for _, test := range []struct {
 		shard string
 		want  []string
@@ -77,6 +98,7 @@ func TestTroubles(t *testing.T) {
 		{`{"master":"1.2","slave":"3.1","in_sync":true}`, nil},
 		{`{"master":"1.2","slave":"3.1"}`, []string{"the slave 3.1 is not in sync yet, as far as the master 1.2 has said"}},
 		{`{"master":"1.2","slave":"none"}`, []string{"there is no slave", "no other server is up that does not drain"}},
+		{`{"master":"4.1","slave":"3.1","in_sync":true}`, []string{"the master 4.1 is unwell: a link is down"}},
 		{`{"master":"3.1","slave":"none"}`, []string{"there is no slave"}},
 		{`{"master":"2.1","slave":"2.2"}`, []string{"the master 2.1 is gone", "the slave 2.2 is lost"}},
 		{`{"master":"1.2","slave":"3.1","in_sync":true,"unsettled":["2.2","2.1","1.2"]}`,
@@ -128,7 +150,7 @@ func TestGrants(t *testing.T) {
 
 // Fields of a newer version stay, and fields that are empty now do not.
 func TestPut(t *testing.T) {
-	state := parse(t, map[string]string{"shards/5": `{"epoch":4,"new":{"x":[1,2]},"in_sync":true,"master":"7.3","slave":"none","grants":{"7.3":"1"},"grant_count":2}`, "shards/05": "?"})
+	state := parse(t, map[string]string{"servers/7": `{"process":3}`, "shards/5": `{"epoch":4,"new":{"x":[1,2]},"in_sync":true,"master":"7.3","slave":"none","grants":{"7.3":"1"},"grant_count":2}`, "shards/05": "?"})
 	next := state.Shards[5].Value.Clone()
 	next.Epoch, next.InSync = 5, false
 	delete(next.Grants, 1)

@@ -46,13 +46,16 @@ func (s *State) sayOfCopy(say func(string, ...any), role string, member Member) 
 		say("the %s %v is gone", role, member)
 	case !s.IsPresent(member):
 		say("the %s %v is lost", role, member)
+	case s.Present[member].Unwell != "":
+		say("the %s %v is unwell: %s", role, member, s.Present[member].Unwell)
 	}
 }
 
 // hasRoomBeside returns true if another server than the member's could have a copy.
 func (s *State) hasRoomBeside(member Member) bool {
 	for id, server := range s.Servers {
-		if id != member.Server && !server.Value.Draining && !server.Value.Spare && s.IsPresent(Member{id, server.Value.Process}) {
+		other := Member{id, server.Value.Process}
+		if id != member.Server && server.Value.IsInUse() && s.IsPresent(other) && s.Present[other].Unwell == "" {
 			return true
 		}
 	}

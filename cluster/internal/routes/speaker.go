@@ -1,7 +1,8 @@
-// Package routes announces a member's shards to the switches, by BGP. It watches the links by BFD.
+// Package routes announces to the switches that packets may come to this server, by BGP. It watches the links by BFD.
 //
-// A worker has a link on each side, with an interface of its own. A shard's packets must come to the same worker on all of them, so routes are
-// announced only while all links are up. The speaker only connects and never listens, and takes no routes from its neighbours.
+// All servers announce the same prefixes at equal cost, so switches spread packets over them. A server that is cut off on one side cannot
+// serve what comes on the other one: routes are announced only while each side has a neighbour that is up, and only to those that are. The speaker only
+// connects and never listens, and takes no routes from its neighbours.
 //
 // GoBGP does not look at the TTL of the BFD packets that it gets. The kernel, or the dataplane before it, must drop those below 255 (RFC 5881, section 5).
 package routes
@@ -13,6 +14,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,33 +22,31 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 	"github.com/osrg/gobgp/v4/pkg/server"
-
-	"millrace/cluster/internal/agent"
-	"millrace/cluster/internal/records"
 )
 
-// Link is a link to a switch.
-type Link struct {
-	Device      string     // name of the interface
-	Local       netip.Addr // address of the interface: where packets are to be sent to
-	Neighbor    netip.Addr // of the same family
-	NeighborASN uint32
-	Password    string // for TCP-MD5 (RFC 2385); empty: none
+// Neighbor is a switch at a link.
+type Neighbor struct {
+	Device   string     // name of the interface
+	Local    netip.Addr // address of the interface: where packets are to be sent to
+	Address  netip.Addr // of the neighbour, of the same family
+	ASN      uint32
+	Password string // for TCP-MD5 (RFC 2385); empty: none
 	// TTLSecurity lets both ends send BGP with a TTL of 255, and take nothing less (RFC 5082). If FRR 8.4 has it ("ttl-security hops 1"), it sends BFD to
 	// the port of neighbours that are several hops away, and BFD does not come up.
 	TTLSecurity bool
-	// Prefixes are the destinations of each shard's packets at this link, of the same family.
-	Prefixes map[records.ShardID][]netip.Prefix
+	Side        string // of neighbours of one side, one must be up; empty is a side, too
+	// Prefixes are announced to the neighbour, of the same family.
+	Prefixes []netip.Prefix
 }
 
 // Config are a speaker's settings.
 type Config struct {
-	ASN      uint32 // of all servers: switches compare MEDs only within one
+	ASN      uint32 // of all servers
 	RouterID netip.Addr
 	// Interval is between two BFD packets. A link is down when none has come for Multiplier intervals.
 	Interval   time.Duration
 	Multiplier int
-	Links      []Link
+	Neighbors  []Neighbor
 	Log        *slog.Logger
 }
 
@@ -57,38 +57,40 @@ type Speaker struct {
 	stop   context.CancelFunc
 	watch  sync.WaitGroup
 
-	mu     sync.Mutex
-	routes []agent.Route
-	areUp  bool
+	mu   sync.Mutex
+	isOn bool
+	down []string // sides without a neighbour that is up, in words
 }
 
 // link is a link with a BGP server of its own, which knows neighbours by their addresses alone.
 type link struct {
-	Link
-	bgp       *server.BgpServer
-	announced map[netip.Prefix]agent.Route
+	Neighbor
+	bgp         *server.BgpServer
+	isUp        bool
+	isAnnounced bool
 }
 
 // Open returns a speaker, which connects to its neighbours by and by.
 func Open(ctx context.Context, config Config) (*Speaker, error) {
 	s := &Speaker{config: config}
-	for _, at := range config.Links {
-		link := &link{at, server.NewBgpServer(server.LoggerOption(config.Log, new(slog.LevelVar))), map[netip.Prefix]agent.Route{}}
+	for _, at := range config.Neighbors {
+		link := &link{Neighbor: at, bgp: server.NewBgpServer(server.LoggerOption(config.Log, new(slog.LevelVar)))}
 		go link.bgp.Serve()
 		s.links = append(s.links, link)
 		if err := s.connect(ctx, link); err != nil {
 			s.Close()
-			return nil, fmt.Errorf("BGP with %v at %s: %w", at.Neighbor, at.Device, err)
+			return nil, fmt.Errorf("BGP with %v at %s: %w", at.Address, at.Device, err)
 		}
 	}
+	s.note()
 	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	s.watch.Go(func() { s.follow(ctx) })
 	return s, nil
 }
 
 func (s *Speaker) connect(ctx context.Context, link *link) error {
-	if link.Local.Is4() != link.Neighbor.Is4() {
-		return fmt.Errorf("the address %v and the neighbour's %v must be of the same family", link.Local, link.Neighbor)
+	if link.Local.Is4() != link.Address.Is4() {
+		return fmt.Errorf("the address %v and the neighbour's %v must be of the same family", link.Local, link.Address)
 	}
 	err := link.bgp.StartBgp(ctx, &api.StartBgpRequest{Global: &api.Global{Asn: s.config.ASN, RouterId: s.config.RouterID.String(),
 		ListenPort: -1, BindToDevice: link.Device}})
@@ -104,7 +106,7 @@ func (s *Speaker) connect(ctx context.Context, link *link) error {
 	}
 	interval := uint32(s.config.Interval / time.Microsecond)
 	return link.bgp.AddPeer(ctx, &api.AddPeerRequest{Peer: &api.Peer{
-		Conf:        &api.PeerConf{NeighborAddress: link.Neighbor.String(), PeerAsn: link.NeighborASN, AuthPassword: link.Password},
+		Conf:        &api.PeerConf{NeighborAddress: link.Address.String(), PeerAsn: link.ASN, AuthPassword: link.Password},
 		Transport:   &api.Transport{LocalAddress: link.Local.String(), BindInterface: link.Device},
 		TtlSecurity: &api.TtlSecurity{Enabled: link.TTLSecurity, TtlMin: 255},
 		Timers:      &api.Timers{Config: &api.TimersConfig{ConnectRetry: 1, HoldTime: 3, KeepaliveInterval: 1, IdleHoldTimeAfterReset: 1}},
@@ -125,7 +127,7 @@ func onlyOwn(ctx context.Context, in *server.BgpServer) error {
 		Direction: api.PolicyDirection_POLICY_DIRECTION_IMPORT, Policies: []*api.Policy{policy}, DefaultAction: api.RouteAction_ROUTE_ACTION_REJECT}})
 }
 
-// follow announces routes when all links are up, and withdraws them when one is not.
+// follow watches the links.
 func (s *Speaker) follow(ctx context.Context) {
 	tick := time.NewTicker(s.config.Interval)
 	defer tick.Stop()
@@ -135,14 +137,16 @@ func (s *Speaker) follow(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		areUp := true
-		for _, link := range s.links {
-			areUp = areUp && link.isUp(ctx)
-		}
 		s.mu.Lock()
-		if areUp != s.areUp {
-			s.areUp = areUp
-			s.config.Log.Info("links", "up", areUp)
+		changed := false
+		for _, link := range s.links {
+			if up := link.looksUp(ctx); up != link.isUp {
+				s.config.Log.Info("link", "neighbor", link.Address, "device", link.Device, "up", up)
+				link.isUp, changed = up, true
+			}
+		}
+		if changed {
+			s.note()
 			if err := s.apply(); err != nil {
 				s.config.Log.Error("routes", "error", err)
 			}
@@ -151,106 +155,97 @@ func (s *Speaker) follow(ctx context.Context) {
 	}
 }
 
-// isUp returns true if the session is established and BFD is up. A neighbour's session is reset if BFD does not come up behind it.
-func (l *link) isUp(ctx context.Context) (up bool) {
-	err := l.bgp.ListPeer(ctx, &api.ListPeerRequest{Address: l.Neighbor.String()}, func(peer *api.Peer) {
+// looksUp returns true if the session is established and BFD is up. A neighbour's session is reset if BFD does not come up behind it.
+func (l *link) looksUp(ctx context.Context) (up bool) {
+	err := l.bgp.ListPeer(ctx, &api.ListPeerRequest{Address: l.Address.String()}, func(peer *api.Peer) {
 		up = peer.State.SessionState == api.PeerState_SESSION_STATE_ESTABLISHED &&
 			peer.State.BfdState.GetSessionState() == api.BfdSessionState_BFD_SESSION_STATE_UP
 	})
 	return up && err == nil
 }
 
+// note notes which sides are down.
+func (s *Speaker) note() {
+	neighbors := map[string][]string{}
+	isUp := map[string]bool{}
+	for _, link := range s.links {
+		neighbors[link.Side] = append(neighbors[link.Side], link.Address.String())
+		isUp[link.Side] = isUp[link.Side] || link.isUp
+	}
+	s.down = nil
+	for side, of := range neighbors {
+		if !isUp[side] {
+			s.down = append(s.down, "no BGP and BFD with "+strings.Join(of, ", "))
+		}
+	}
+	slices.Sort(s.down)
+}
+
 // Announce is Routes.Announce.
-func (s *Speaker) Announce(_ context.Context, routes []agent.Route) error {
+func (s *Speaker) Announce(_ context.Context, isOn bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.routes = slices.Clone(routes)
+	s.isOn = isOn
 	return s.apply()
+}
+
+// Trouble is Routes.Trouble.
+func (s *Speaker) Trouble() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Join(s.down, "; ")
 }
 
 // apply tells the neighbours what has changed. s.mu must be held.
 func (s *Speaker) apply() error {
 	var errs []error
 	for _, link := range s.links {
-		want := map[netip.Prefix]agent.Route{}
-		for _, route := range s.routes {
-			for _, prefix := range link.Prefixes[route.Shard] {
-				if s.areUp {
-					want[prefix] = route
+		if want := s.isOn && len(s.down) == 0 && link.isUp; want != link.isAnnounced {
+			link.isAnnounced = want
+			for _, prefix := range link.Prefixes {
+				if err := link.tell(prefix, want); err != nil {
+					errs = append(errs, fmt.Errorf("route to %v at %s: %w", prefix, link.Device, err))
 				}
-			}
-		}
-		for prefix, route := range link.announced {
-			if _, stays := want[prefix]; !stays {
-				errs = append(errs, link.withdraw(s.config.ASN, prefix, route))
-			}
-		}
-		for prefix, route := range want {
-			if was, is := link.announced[prefix]; !is || was != route {
-				errs = append(errs, link.announce(s.config.ASN, prefix, route))
 			}
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (l *link) announce(asn uint32, prefix netip.Prefix, route agent.Route) error {
-	path, err := l.path(asn, prefix, route)
+// tell announces a route, or withdraws it.
+func (l *link) tell(prefix netip.Prefix, isOn bool) error {
+	path, err := l.path(prefix)
 	if err != nil {
 		return err
+	}
+	if !isOn {
+		return l.bgp.DeletePath(apiutil.DeletePathRequest{Paths: []*apiutil.Path{path}})
 	}
 	done, err := l.bgp.AddPath(apiutil.AddPathRequest{Paths: []*apiutil.Path{path}})
 	if err == nil && len(done) > 0 {
 		err = done[0].Error
 	}
-	if err != nil {
-		return fmt.Errorf("route to %v at %s: %w", prefix, l.Device, err)
-	}
-	l.announced[prefix] = route
-	return nil
+	return err
 }
 
-func (l *link) withdraw(asn uint32, prefix netip.Prefix, route agent.Route) error {
-	path, err := l.path(asn, prefix, route)
-	if err == nil {
-		err = l.bgp.DeletePath(apiutil.DeletePathRequest{Paths: []*apiutil.Path{path}})
-	}
-	if err != nil {
-		return fmt.Errorf("withdrawal of the route to %v at %s: %w", prefix, l.Device, err)
-	}
-	delete(l.announced, prefix)
-	return nil
-}
-
-// path returns a route as BGP has it. A slave's has a longer path, which makes it second best. Of two masters' routes the one of the
-// newer epoch has the smaller MED, which is better.
-func (l *link) path(asn uint32, prefix netip.Prefix, route agent.Route) (*apiutil.Path, error) {
+// path returns a route as BGP has it.
+func (l *link) path(prefix netip.Prefix) (*apiutil.Path, error) {
 	nlri, err := bgp.NewIPAddrPrefix(prefix)
 	if err != nil {
 		return nil, err
 	}
-	attributes := []bgp.PathAttributeInterface{bgp.NewPathAttributeOrigin(bgp.BGP_ORIGIN_ATTR_TYPE_IGP),
-		bgp.NewPathAttributeMultiExitDisc(^uint32(route.Epoch))}
-	if !route.Best {
-		attributes = append(attributes, bgp.NewPathAttributeAsPath([]bgp.AsPathParamInterface{
-			bgp.NewAs4PathParam(bgp.BGP_ASPATH_ATTR_TYPE_SEQ, []uint32{asn, asn})}))
-	}
-	family := bgp.RF_IPv4_UC
+	family, next := bgp.RF_IPv4_UC, bgp.PathAttributeInterface(nil)
 	if prefix.Addr().Is4() {
-		next, err := bgp.NewPathAttributeNextHop(l.Local)
-		if err != nil {
-			return nil, err
-		}
-		attributes = append(attributes, next)
+		next, err = bgp.NewPathAttributeNextHop(l.Local)
 	} else {
 		family = bgp.RF_IPv6_UC
-		reach, err := bgp.NewPathAttributeMpReachNLRI(family, []bgp.PathNLRI{{NLRI: nlri}}, l.Local)
-		if err != nil {
-			return nil, err
-		}
-		attributes = append(attributes, reach)
+		next, err = bgp.NewPathAttributeMpReachNLRI(family, []bgp.PathNLRI{{NLRI: nlri}}, l.Local)
 	}
-	return &apiutil.Path{Family: family, Nlri: nlri, Attrs: attributes}, nil
+	if err != nil {
+		return nil, err
+	}
+	origin := bgp.NewPathAttributeOrigin(bgp.BGP_ORIGIN_ATTR_TYPE_IGP)
+	return &apiutil.Path{Family: family, Nlri: nlri, Attrs: []bgp.PathAttributeInterface{origin, next}}, nil
 }
 
 // Close ends the sessions, and with them the routes.

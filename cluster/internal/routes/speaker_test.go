@@ -12,19 +12,17 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"millrace/cluster/internal/agent"
-	"millrace/cluster/internal/records"
-	"millrace/cluster/internal/routes"
+	"millrace/control/cluster/internal/routes"
 )
 
 const (
-	shard    = records.ShardID(5)
 	frr      = "/usr/lib/frr/"
 	password = "test-password"
 	long     = time.Minute
@@ -42,7 +40,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// speak announces the routes that it reads, a line each time.
+// speak announces the routes after a line "on", and withdraws them after any other line.
 func speak(text string) error {
 	var config routes.Config
 	if err := json.Unmarshal([]byte(text), &config); err != nil {
@@ -55,11 +53,7 @@ func speak(text string) error {
 	}
 	defer speaker.Close()
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-		var all []agent.Route
-		if err := json.Unmarshal(lines.Bytes(), &all); err != nil {
-			return err
-		}
-		if err := speaker.Announce(context.Background(), all); err != nil {
+		if err := speaker.Announce(context.Background(), lines.Text() == "on"); err != nil {
 			return err
 		}
 	}
@@ -69,10 +63,10 @@ func speak(text string) error {
 // network is a switch, which is FRR in a namespace, and servers, each with a link on two sides.
 type network struct {
 	*testing.T
-	is6              bool
-	upstream, public netip.Prefix // a shard's addresses: tunnels end at the one; the other one is its customers'
-	dir              string
-	id               int
+	is6             bool
+	inside, outside netip.Prefix // announced on the two sides
+	dir             string
+	id              int
 }
 
 func newNetwork(t *testing.T, is6 bool) *network {
@@ -85,11 +79,12 @@ func newNetwork(t *testing.T, is6 bool) *network {
 			t.Skipf("no %s here (package %s)", path, of)
 		}
 	}
-	n := &network{T: t, is6: is6, upstream: netip.MustParsePrefix("172.16.0.5/32"), public: netip.MustParsePrefix("192.0.2.0/26"), id: os.Getpid()}
+	n := &network{T: t, is6: is6, inside: netip.MustParsePrefix("172.16.0.5/32"), outside: netip.MustParsePrefix("192.0.2.0/26"), id: os.Getpid()}
 	if is6 {
-		n.upstream, n.public = netip.MustParsePrefix("2001:db8:1::5/128"), netip.MustParsePrefix("2001:db8:2::/64")
+		n.inside, n.outside = netip.MustParsePrefix("2001:db8:1::5/128"), netip.MustParsePrefix("2001:db8:2::/64")
 	}
 	n.must(n.add("switch"))
+	n.within("switch", "sysctl", "-q", "-w", "net.ipv6.conf.all.keep_addr_on_down=1") // as a router that has its addresses configured
 	for server := 1; server <= 2; server++ {
 		n.must(n.add(fmt.Sprint("server", server)))
 		for side, name := range []string{"access", "internet"} {
@@ -168,7 +163,7 @@ func (n *network) startSwitch() {
 			}
 		}
 	}
-	files := map[string]string{"zebra": "", "bgpd": bgp.String(), "bfdd": "bfd\n profile fast\n  detect-multiplier 3\n  receive-interval 50\n  transmit-interval 50\n"}
+	files := map[string]string{"zebra": "no zebra nexthop kernel enable\n", "bgpd": bgp.String(), "bfdd": "bfd\n profile fast\n  detect-multiplier 3\n  receive-interval 50\n  transmit-interval 50\n"}
 	owner, err := user.Lookup("frr")
 	n.must(err)
 	uid, err := strconv.Atoi(owner.Uid)
@@ -217,7 +212,7 @@ func (n *network) await(what string, is func() bool) time.Duration {
 	begin := time.Now()
 	for !is() {
 		if time.Since(begin) > long {
-			n.Log(n.within("switch", "vtysh", "--vty_socket", n.dir, "-c", "show bgp summary", "-c", "show bfd peers brief", "-c", "show bgp all"))
+			n.Log(n.within("switch", "vtysh", "--vty_socket", n.dir, "-c", "show bgp summary", "-c", "show bfd peers brief", "-c", "show bgp all"), n.within("switch", "ip", n.family(), "route"))
 			n.Fatalf("not within %v: %s", long, what)
 		}
 		time.Sleep(5 * time.Millisecond)
@@ -225,15 +220,15 @@ func (n *network) await(what string, is func() bool) time.Duration {
 	return time.Since(begin)
 }
 
-// next returns the next hop of the switch; empty if there is none.
-func (n *network) next(to netip.Prefix) string {
-	fields := strings.Fields(n.within("switch", "ip", n.family(), "route", "show", to.String()))
-	for at, field := range fields {
-		if field == "via" {
-			return fields[at+1]
+// next returns the servers that the switch's route to a prefix has as next hops.
+func (n *network) next(side int, to netip.Prefix) (servers []int) {
+	text := n.within("switch", "ip", n.family(), "route", "show", to.String())
+	for server := 1; server <= 2; server++ {
+		if strings.Contains(text, fmt.Sprintf("via %v ", n.address(side, server, 2))) {
+			servers = append(servers, server)
 		}
 	}
-	return ""
+	return servers
 }
 
 func (n *network) family() string {
@@ -243,34 +238,9 @@ func (n *network) family() string {
 	return "-4"
 }
 
-// goTo returns true if both directions' packets go to the server; to none if it is 0.
-func (n *network) goTo(server int) bool {
-	for side, to := range []netip.Prefix{n.upstream, n.public} {
-		want := ""
-		if server != 0 {
-			want = n.address(side, server, 2).String()
-		}
-		if n.next(to) != want {
-			return false
-		}
-	}
-	return true
-}
-
-// hasBoth returns true if the switch knows two routes for both directions, one of them second best.
-func (n *network) hasBoth() bool {
-	for _, to := range []netip.Prefix{n.upstream, n.public} {
-		var known struct {
-			Paths []struct {
-				AsPath struct{ Length int }
-			}
-		}
-		text := n.within("switch", "vtysh", "--vty_socket", n.dir, "-c", fmt.Sprintf("show bgp ipv%s unicast %v json", n.family()[1:], to))
-		if err := json.Unmarshal([]byte(text), &known); err != nil || len(known.Paths) != 2 || known.Paths[0].AsPath.Length+known.Paths[1].AsPath.Length != 4 {
-			return false
-		}
-	}
-	return true
+// goTo returns true if both directions' packets go to these servers.
+func (n *network) goTo(servers ...int) bool {
+	return slices.Equal(n.next(0, n.inside), servers) && slices.Equal(n.next(1, n.outside), servers)
 }
 
 // speaker is a speaker's process.
@@ -283,9 +253,10 @@ type speaker struct {
 func (n *network) speak(server int) *speaker {
 	n.Helper()
 	config := routes.Config{ASN: 65001, RouterID: netip.AddrFrom4([4]byte{10, 0, 1, byte(server)}), Interval: 50 * time.Millisecond, Multiplier: 3}
-	for side, prefix := range []netip.Prefix{n.upstream, n.public} {
-		config.Links = append(config.Links, routes.Link{Device: []string{"access", "internet"}[side], Local: n.address(side, server, 2), Neighbor: n.address(side, server, 1),
-			NeighborASN: 65000, Password: password, Prefixes: map[records.ShardID][]netip.Prefix{shard: {prefix}}})
+	for side, prefix := range []netip.Prefix{n.inside, n.outside} {
+		name := []string{"access", "internet"}[side]
+		config.Neighbors = append(config.Neighbors, routes.Neighbor{Device: name, Side: name, Local: n.address(side, server, 2),
+			Address: n.address(side, server, 1), ASN: 65000, Password: password, Prefixes: []netip.Prefix{prefix}})
 	}
 	text, err := json.Marshal(config)
 	n.must(err)
@@ -295,11 +266,9 @@ func (n *network) speak(server int) *speaker {
 	return &speaker{n, process, in}
 }
 
-func (s *speaker) announce(all ...agent.Route) {
+func (s *speaker) announce(is string) {
 	s.Helper()
-	line, err := json.Marshal(all)
-	s.must(err)
-	_, err = s.in.Write(append(line, '\n'))
+	_, err := io.WriteString(s.in, is+"\n")
 	s.must(err)
 }
 
@@ -314,37 +283,26 @@ func TestSpeakerIPv6(t *testing.T) { trySpeakers(newNetwork(t, true)) }
 
 func trySpeakers(n *network) {
 	one, two := n.speak(1), n.speak(2)
-	master := agent.Route{Shard: shard, Epoch: 7, Best: true}
-	slave := agent.Route{Shard: shard, Epoch: 7}
-	one.announce(master)
-	two.announce(slave)
-	n.Logf("the master's route is there after %v", n.await("the master's route", func() bool { return n.goTo(1) }))
-	n.await("the slave's route, as second best", func() bool { return n.hasBoth() && n.goTo(1) })
+	one.announce("on")
+	n.Logf("the first route is there after %v", n.await("the first route", func() bool { return n.goTo(1) }))
+	two.announce("on")
+	n.Logf("both are there after %v more", n.await("two routes of equal cost", func() bool { return n.goTo(1, 2) }))
 
-	// The master is silent: its process is stopped.
+	// A server is silent: its process is stopped.
 	one.signal(syscall.SIGSTOP)
-	n.Logf("after the master is stopped packets go to the slave in %v", n.await("the slave's route", func() bool { return n.goTo(2) }))
+	n.Logf("after one is stopped packets go to the other in %v", n.await("the other's route", func() bool { return n.goTo(2) }))
 	one.signal(syscall.SIGCONT)
-	n.Logf("after the master goes on packets go there in %v", n.await("the master's route", func() bool { return n.goTo(1) }))
+	n.Logf("after it goes on packets go there, too, in %v", n.await("two routes of equal cost", func() bool { return n.goTo(1, 2) }))
 
-	// Roles are swapped; then the old master has not heard of it, and is worse as its epoch is older.
-	master.Epoch, slave.Epoch = 8, 8
-	two.announce(master)
-	n.Logf("after a newer master's announcement packets go there in %v", n.await("the newer master's route", func() bool { return n.goTo(2) }))
-	one.announce(slave)
-	n.await("the slave's route, as second best", func() bool { return n.hasBoth() && n.goTo(2) })
-
-	// One side's link of the master goes down: both sides' routes go.
+	// One side's link of a server goes down: both sides' routes go.
 	n.within("switch", "ip", "link", "set", "internet2", "down")
-	n.Logf("after one link is down packets go to the slave on both sides in %v", n.await("the slave's route", func() bool { return n.goTo(1) }))
+	n.Logf("after one link is down packets go to the other on both sides in %v", n.await("the other's route", func() bool { return n.goTo(1) }))
 	n.within("switch", "ip", "link", "set", "internet2", "up")
-	n.within("switch", "ip", "address", "replace", n.with(1, 2, 1), "dev", "internet2", "nodad") // the kernel removes it with the link
-	n.Logf("after it is up again packets go to the master in %v", n.await("the master's route", func() bool { return n.goTo(2) }))
-	n.await("the slave's route", n.hasBoth)
+	n.Logf("after it is up again packets go there, too, in %v", n.await("two routes of equal cost", func() bool { return n.goTo(1, 2) }))
 
-	// The master gives up, then the slave.
-	two.announce()
-	n.Logf("after the master's withdrawal packets go to the slave in %v", n.await("the slave's route", func() bool { return n.goTo(1) }))
+	// One leaves, and one is killed.
+	two.announce("off")
+	n.Logf("after a withdrawal packets go to the other in %v", n.await("the other's route", func() bool { return n.goTo(1) }))
 	one.signal(syscall.SIGKILL)
-	n.Logf("after the slave is killed there is no route in %v", n.await("no route", func() bool { return n.goTo(0) }))
+	n.Logf("after it is killed there is no route in %v", n.await("no route", func() bool { return n.goTo() }))
 }

@@ -4,8 +4,8 @@ import (
 	"maps"
 	"slices"
 
-	"millrace/cluster/internal/agent"
-	"millrace/cluster/internal/records"
+	"millrace/control/cluster/internal/agent"
+	"millrace/control/cluster/internal/records"
 )
 
 // The model's measures. Times are in ticks.
@@ -20,6 +20,15 @@ const (
 	leastRest    = 250 // after which a port may have another customer at all
 	silence      = 1000
 )
+
+// order is what a copy is to do.
+type order struct {
+	Epoch   uint64
+	Role    agent.Role
+	Other   records.Member
+	Settled bool
+	Grants  []uint32
+}
 
 // connection is one of a customer. It has a port of the shard.
 type connection struct {
@@ -36,7 +45,7 @@ type copyOf struct {
 	w      *world
 	self   records.Member
 	shard  records.ShardID
-	order  agent.Order
+	order  order
 	newest uint64 // epoch that it has heard of
 
 	connections map[int]connection // by key
@@ -79,7 +88,7 @@ func newCopy(w *world, self records.Member, shard records.ShardID) *copyOf {
 }
 
 // follow does what the agent orders.
-func (c *copyOf) follow(order agent.Order) {
+func (c *copyOf) follow(order order) {
 	if order.Epoch > c.order.Epoch {
 		c.assign(order)
 	} else if order.Epoch < c.order.Epoch {
@@ -104,7 +113,7 @@ func (c *copyOf) follow(order agent.Order) {
 	maps.DeleteFunc(c.withdrawn, func(number int, _ bool) bool { return !has[number] })
 }
 
-func (c *copyOf) assign(order agent.Order) {
+func (c *copyOf) assign(order order) {
 	if c.order.Role == agent.Slave && order.Role == agent.Master {
 		for _, key := range sorted(c.w.kept[keptBy{c.shard, c.self, c.order.Epoch}]) {
 			if _, has := c.connections[key]; !has {

@@ -4,47 +4,58 @@ import (
 	"fmt"
 	"slices"
 
-	"millrace/cluster/internal/agent"
-	"millrace/cluster/internal/records"
+	"millrace/control/cluster/internal/agent"
+	"millrace/control/cluster/internal/records"
 )
 
-// route lets each switch prefer masters' announcements to slaves', those of newer epochs first, and notice changes late.
+// route lets each switch choose one of the servers that announce routes, and notice changes late.
 func (w *world) route() {
 	for at := range switchCount {
 		for shard := range shardCount {
-			if w.IntN(30) == 0 {
-				w.way[at][shard] = w.bestWay(records.ShardID(shard))
+			if w.IntN(30) == 0 && !w.announces(w.way[at][shard]) {
+				w.way[at][shard] = w.anyThatAnnounces()
 			}
 		}
 	}
 }
 
-func (w *world) bestWay(shard records.ShardID) int {
-	best, bestRoute := noServer, agent.Route{}
-	for n := range w.hosts {
-		// Each side's link is watched, and both sides' routes end with it.
-		if !w.runs(n) || w.hosts[n].stuckUntil > w.now || w.isCut(n, firstSwitch) || w.isCut(n, firstSwitch+1) {
-			continue
-		}
-		for _, route := range w.hosts[n].routes {
-			if route.Shard != shard {
-				continue
-			}
-			if best == noServer || route.Best && !bestRoute.Best || route.Best == bestRoute.Best && route.Epoch > bestRoute.Epoch {
-				best, bestRoute = n, route
-			}
-		}
-	}
-	return best
+// announces returns true if switches see the server's routes. Each side's link is watched, and both sides' routes end with it.
+func (w *world) announces(n int) bool {
+	return n != noServer && w.runs(n) && w.hosts[n].stuckUntil <= w.now && !w.isCut(n, firstSwitch) && !w.isCut(n, firstSwitch+1) && w.hosts[n].isAnnounced
 }
 
-// copyOnWay returns the copy that a switch's packets reach.
+func (w *world) anyThatAnnounces() int {
+	for _, n := range w.Perm(serverCount) {
+		if w.announces(n) {
+			return n
+		}
+	}
+	return noServer
+}
+
+// isHeard returns true if the member's dataplane is there, and the server's dataplane hears it.
+func (w *world) isHeard(by int, member records.Member) bool {
+	if member.IsNone() {
+		return false
+	}
+	n := int(member.Server) - 1
+	p := w.hosts[n].process
+	return w.runs(n) && p.self == member && !p.hasRestarted && w.hosts[n].stuckUntil <= w.now && (n == by || !w.isCut(n, by))
+}
+
+// copyOnWay returns the copy that a switch's packets reach: from the server where they come they take one hop to the master, or, if that one is not heard, to the slave.
 func (w *world) copyOnWay(at, shard int) *copyOf {
 	n := w.way[at][shard]
 	if n == noServer || !w.runs(n) || w.hosts[n].stuckUntil > w.now || w.isCut(n, firstSwitch+at) {
 		return nil
 	}
-	return w.hosts[n].copies[records.ShardID(shard)]
+	id := records.ShardID(shard)
+	for _, member := range w.hosts[n].holders[id] {
+		if w.isHeard(n, member) {
+			return w.hosts[member.Server-1].copies[id]
+		}
+	}
+	return nil
 }
 
 // packets come from customers and from the internet.
@@ -158,6 +169,9 @@ func (w *world) judgeWrite(id records.ShardID, state *records.State, before, aft
 	if after.Epoch != before.Epoch && after.InSync {
 		fail("nobody can have said that the new assignment is in sync")
 	}
+	if c := w.copyOf(after.Master, id); after.InSync && !before.InSync && c != nil && c.order.Epoch == after.Epoch && c.acked < c.began {
+		fail("the slave counts as in sync, and has not all that the master had")
+	}
 	for _, member := range append([]records.Member{before.Master, before.Slave}, before.Unsettled...) {
 		had := slices.Contains(before.Unsettled, member) || after.Epoch != before.Epoch && !member.IsNone()
 		if !had || slices.Contains(after.Unsettled, member) || state.IsGone(member) {
@@ -181,16 +195,10 @@ func (w *world) judgeWrite(id records.ShardID, state *records.State, before, aft
 	}
 }
 
-// judgeRoutes: a slave's route is announced only while it is in sync. Only whose copy has a role announces one.
+// judgeRoutes: a server that leaves announces nothing.
 func (p *process) judgeRoutes() {
-	for _, route := range p.routes {
-		c := p.copies[route.Shard]
-		if p.w.hosts[p.self.Server-1].stuckUntil > p.w.now {
-			continue // nobody knows, and BFD withdraws the route
-		}
-		if c == nil || route.Best != (c.order.Role == agent.Master) || !route.Best && !c.isInSync() {
-			p.w.fail("%v announces %+v", p.self, route)
-		}
+	if p.isAnnounced && !p.state.Servers[p.self.Server].Value.IsInUse() {
+		p.w.fail("%v announces routes, and leaves", p.self)
 	}
 }
 
@@ -224,8 +232,8 @@ func (w *world) unwellShard(id records.ShardID, shard records.Shard) string {
 		}
 	}
 	for at := range switchCount {
-		if n := int(shard.Master.Server) - 1; w.way[at][id] != n {
-			return fmt.Sprintf("gets packets at server %d from switch %d", w.way[at][id]+1, at)
+		if w.copyOnWay(at, int(id)) != master {
+			return fmt.Sprintf("gets packets from switch %d at server %d, and not at the master", at, w.way[at][id]+1)
 		}
 	}
 	return ""

@@ -8,10 +8,10 @@ import (
 	"maps"
 	"slices"
 
-	"millrace/cluster/internal/agent"
-	"millrace/cluster/internal/manager"
-	"millrace/cluster/internal/records"
-	"millrace/cluster/internal/store"
+	"millrace/control/cluster/internal/agent"
+	"millrace/control/cluster/internal/manager"
+	"millrace/control/cluster/internal/records"
+	"millrace/control/cluster/internal/store"
 )
 
 // process is a server's dataplane, agent and manager.
@@ -24,9 +24,12 @@ type process struct {
 	view    store.View
 	state   *records.State
 	rate    float64 // of its clock
-	routes  []agent.Route
-	late    []func() // `FollowedEarly`
-	lateAt  int
+	// Another dataplane has taken the place of this one if hasRestarted.
+	hasRestarted bool
+	isAnnounced  bool
+	holders      map[records.ShardID][2]records.Member // master and slave, as last followed
+	late         []func()                              // `FollowedEarly`
+	lateAt       int
 }
 
 func lostIsGone(state *records.State) *records.State {
@@ -133,9 +136,12 @@ const noShard = 1 << 31
 var errStuck = errors.New("the dataplane is stuck")
 
 // Follow is Dataplane.Follow.
-func (p *process) Follow(_ context.Context, orders []agent.Order) (map[records.ShardID]agent.Report, error) {
+func (p *process) Follow(_ context.Context, orders agent.Orders) (map[records.ShardID]agent.Report, error) {
 	if p.w.hosts[p.self.Server-1].stuckUntil > p.w.now {
 		return nil, errStuck
+	}
+	if p.hasRestarted {
+		return nil, agent.ErrRestarted
 	}
 	do := func() { p.follow(orders) }
 	if p.w.mistake == FollowedEarly && p.w.chance(50) {
@@ -144,37 +150,65 @@ func (p *process) Follow(_ context.Context, orders []agent.Order) (map[records.S
 		do()
 	}
 	reports := map[records.ShardID]agent.Report{}
-	for _, order := range orders {
-		if c := p.copies[order.Shard]; c != nil {
-			reports[order.Shard] = c.report()
-		}
+	for id, c := range p.copies {
+		reports[id] = c.report()
 		if p.w.mistake == InSyncEarly {
-			report := reports[order.Shard]
+			report := reports[id]
 			report.InSync = true
-			reports[order.Shard] = report
+			reports[id] = report
 		}
 	}
 	return reports, nil
 }
 
-func (p *process) follow(orders []agent.Order) {
+func (p *process) follow(orders agent.Orders) {
 	has := map[records.ShardID]bool{}
-	for _, order := range orders {
-		has[order.Shard] = true
-		if p.copies[order.Shard] == nil {
-			p.copies[order.Shard] = newCopy(p.w, p.self, order.Shard)
+	p.holders = map[records.ShardID][2]records.Member{}
+	for _, one := range orders.Shards {
+		for _, holder := range []agent.Holder{one.Master, one.Slave} {
+			if holder.Instance != "" && p.w.instances[holder.Instance] != holder.Member {
+				p.w.fail("%v takes %s for the dataplane of %v", p.self, holder.Instance, holder.Member)
+			}
 		}
-		p.copies[order.Shard].follow(order)
+		p.holders[one.Shard] = [2]records.Member{one.Master.Member, one.Slave.Member}
+		role, other := one.RoleOf(p.self), one.Slave.Member
+		if role == agent.Slave {
+			other = one.Master.Member
+		}
+		if role == agent.None {
+			continue
+		}
+		has[one.Shard] = true
+		if p.copies[one.Shard] == nil {
+			p.copies[one.Shard] = newCopy(p.w, p.self, one.Shard)
+		}
+		p.copies[one.Shard].follow(order{one.Epoch, role, other, one.Settled, one.Grants})
 	}
 	if p.w.mistake != GrantKept {
 		maps.DeleteFunc(p.copies, func(id records.ShardID, _ *copyOf) bool { return !has[id] })
 	}
 }
 
+// restart lets another dataplane begin, without copies.
+func (p *process) restart() {
+	p.hasRestarted = true
+	p.late = nil
+	clear(p.copies)
+	clear(p.holders)
+}
+
 // Announce is Routes.Announce.
-func (p *process) Announce(_ context.Context, routes []agent.Route) error {
-	p.routes = routes
+func (p *process) Announce(_ context.Context, isOn bool) error {
+	p.isAnnounced = isOn
 	return nil
+}
+
+// Trouble is Routes.Trouble.
+func (p *process) Trouble() string {
+	if n := int(p.self.Server) - 1; p.w.isCut(n, firstSwitch) || p.w.isCut(n, firstSwitch+1) {
+		return "a link is down"
+	}
+	return ""
 }
 
 func (p *process) tick() {

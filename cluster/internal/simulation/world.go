@@ -15,12 +15,12 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"millrace/cluster/internal/agent"
-	"millrace/cluster/internal/manager"
-	"millrace/cluster/internal/placement"
-	"millrace/cluster/internal/records"
-	"millrace/cluster/internal/store"
-	"millrace/cluster/internal/store/memory"
+	"millrace/control/cluster/internal/agent"
+	"millrace/control/cluster/internal/manager"
+	"millrace/control/cluster/internal/placement"
+	"millrace/control/cluster/internal/records"
+	"millrace/control/cluster/internal/store"
+	"millrace/control/cluster/internal/store/memory"
 )
 
 // Mistake is planted in the simulation.
@@ -61,7 +61,7 @@ const (
 
 // rules of placement, with times for this world.
 var rules = placement.Rules{SlaveCost: 0.25, Patience: 200 * time.Millisecond, GiveUp: 3 * time.Second, Dwell: 500 * time.Millisecond,
-	ShardDwell: 500 * time.Millisecond, OnItsWay: 2 * time.Second, Gain: 0.02}
+	ShardDwell: 500 * time.Millisecond, OnItsWay: 2 * time.Second, Withdrawal: 50 * time.Millisecond, Together: 2, Gain: 0.02}
 
 type keptBy struct {
 	shard  records.ShardID
@@ -114,6 +114,7 @@ type world struct {
 
 	kept       map[keptBy]map[int]bool // connections that a member has acknowledged in an epoch
 	masters    map[keptBy]records.Member
+	instances  map[string]records.Member    // by name of the dataplane
 	uses       map[[2]int]use               // by shard and port
 	alive      [shardCount][customers][]int // keys
 	lastKey    int
@@ -126,10 +127,7 @@ type use struct{ customer, at int }
 
 func newWorld(seed uint64, mistake Mistake, log *slog.Logger) *world {
 	w := &world{Rand: rand.New(rand.NewPCG(seed, 0)), mistake: mistake, now: 1, store: memory.NewServer(), cuts: map[[2]int]int{}, leases: map[string]int{},
-		log: log, kept: map[keptBy]map[int]bool{}, masters: map[keptBy]records.Member{}, uses: map[[2]int]use{}}
-	for n := range serverCount {
-		w.put(serverID(n).Key(), records.Server{Name: fmt.Sprint("server", n), Rack: fmt.Sprint("rack", n%2), Capacity: 1})
-	}
+		log: log, kept: map[keptBy]map[int]bool{}, masters: map[keptBy]records.Member{}, instances: map[string]records.Member{}, uses: map[[2]int]use{}}
 	for n := range shardCount {
 		w.put(records.ShardID(n).Key(), records.Shard{GrantCount: grantCount})
 	}
@@ -229,10 +227,14 @@ func (w *world) start(n int) {
 	}
 	client := w.store.Open()
 	defer client.Close()
-	self, err := agent.Register(context.Background(), client, serverID(n))
+	w.made++
+	instance := fmt.Sprint("instance", w.made)
+	is := agent.Identity{Server: serverID(n), Instance: instance, Address: fmt.Sprint("10.9.0.", n), Shards: shardCount}
+	self, err := agent.Register(context.Background(), client, is, agent.About{Name: fmt.Sprint("server", n), Rack: fmt.Sprint("rack", n%2), Capacity: 1})
 	if err != nil {
 		panic(err)
 	}
+	w.instances[instance] = self
 	p := &process{w: w, self: self, copies: map[records.ShardID]*copyOf{}, view: store.View{Records: map[string]store.Record{}}, rate: 0.7 + 0.6*w.Float64()}
 	p.agent = agent.New(self, agent.Config{LoadPace: time.Second, Stuck: 300 * time.Millisecond}, p, p, w.log)
 	p.manager = manager.New(self, manager.Config{Rules: rules, Reserve: wanted}, w.log)
@@ -251,7 +253,11 @@ func (w *world) fault() {
 	if w.IntN(400) != 0 {
 		return
 	}
-	switch w.IntN(8) {
+	switch w.IntN(9) {
+	case 8: // millrace alone
+		if p := w.hosts[n].process; p != nil {
+			p.restart()
+		}
 	case 0, 1:
 		w.hosts[n] = host{stoppedUntil: until}
 	case 4: // the agent alone; its dataplane gives everything up

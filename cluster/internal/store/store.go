@@ -10,6 +10,7 @@ package store
 import (
 	"context"
 	"errors"
+	"sync"
 )
 
 // Record is a value and its revision: a positive number that is greater after each write of the record.
@@ -56,6 +57,21 @@ type Store interface {
 
 	// Close ends the session; its member is not present any more. Closing again does nothing.
 	Close() error
+}
+
+// Together calls a function for 0 to count-1, several at a time: a store takes many writes in the time of one.
+func Together(count int, do func(n int)) {
+	const most = 32
+	var all sync.WaitGroup
+	turns := make(chan struct{}, most)
+	for n := range count {
+		turns <- struct{}{}
+		all.Go(func() {
+			do(n)
+			<-turns
+		})
+	}
+	all.Wait()
 }
 
 // Offer replaces the view that waits in a channel, which has room for one.

@@ -145,6 +145,11 @@ func (c *Client) Send(ctx context.Context, path string, query url.Values, text s
 	return c.call(ctx, http.MethodPost, path, query, strings.NewReader(text), into)
 }
 
+// Put is Send for a PUT request.
+func (c *Client) Put(ctx context.Context, path, text string, into any) error {
+	return c.call(ctx, http.MethodPut, path, nil, strings.NewReader(text), into)
+}
+
 func (c *Client) call(ctx context.Context, method, path string, query url.Values, text io.Reader, into any) error {
 	body, err := c.send(ctx, method, path, query, text)
 	if err != nil {

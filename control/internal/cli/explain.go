@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"fmt"
 	"net/netip"
 	"net/url"
 	"strconv"
@@ -43,16 +42,6 @@ protocol that has none; for an ICMP query give its identifier as both ports.`,
 	}
 	command.Flags().StringVar(&customer, "customer", "", "the packet comes from this customer's tunnel or VLAN")
 	return command
-}
-
-// exactly returns a check that there are as many arguments as names. Its error has the names.
-func exactly(names ...string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if len(args) == len(names) {
-			return nil
-		}
-		return fmt.Errorf("%d given: give %s", len(args), strings.Join(names, " "))
-	}
 }
 
 func flowOf(protocol, source, destination string) (url.Values, error) {

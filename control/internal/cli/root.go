@@ -8,12 +8,12 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"millrace/control/internal/api"
 	"millrace/control/internal/balance"
+	"millrace/control/internal/commandline"
 )
 
 // Version is millrace's version in ../../../CMakeLists.txt; a build may set another.
@@ -24,8 +24,6 @@ type app struct {
 	socket string
 	out    *sink
 	err    io.Writer
-	// started is true once cobra has accepted the command line: later errors are not errors of usage.
-	started bool
 }
 
 func (a *app) client() *balance.Client { return balance.New(a.socket) }
@@ -39,13 +37,8 @@ func (a *app) warn(message string) { fmt.Fprintf(a.err, "millctl: warning: %s\n"
 // Run executes a command line and returns the exit status.
 func Run(ctx context.Context, args []string, out, err io.Writer) int {
 	a := &app{out: &sink{Writer: out}, err: err}
-	root := a.root()
-	root.SetArgs(args)
-	command, failure := root.ExecuteContextC(ctx)
-	if failure != nil && !a.started { // the text is cobra's
-		failure = usage("%v (%s --help shows what there is)", failure, command.CommandPath())
-	}
-	return a.status(ctx, first(a.out.lost, failure))
+	failure := commandline.Execute(ctx, a.root(), args)
+	return commandline.Status(ctx, err, first(a.out.lost, failure))
 }
 
 func (a *app) root() *cobra.Command {
@@ -59,30 +52,18 @@ It speaks to the control socket of "millrace run", which only the user that runs
   millctl connections --backend 10.0.0.1:8000 --state established
   millctl drain 10.0.0.1:8000
   sudo millctl --socket /run/other.sock top`,
-		Version:          Version,
-		SilenceErrors:    true,
-		SilenceUsage:     true,
-		Args:             noCommand,
-		PersistentPreRun: func(*cobra.Command, []string) { a.started = true },
+		Version: Version,
+		Args:    noCommand,
 		RunE: func(*cobra.Command, []string) error {
 			return usage("a command is needed: millctl --help lists them")
 		},
 	}
-	root.SetFlagErrorFunc(noOption)
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	root.SetVersionTemplate("millctl {{.Version}}\n")
-	// Leaves the line "millctl [command]" out for commands that can themselves be run.
-	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .HasAvailableSubCommands}}\n  {{.CommandPath}}",
-		"{{if and .HasAvailableSubCommands (not .Runnable)}}\n  {{.CommandPath}}", 1))
 	a.socket = api.DefaultSocket()
 	root.PersistentFlags().Var(text{&a.socket, "PATH"}, "socket", "millrace's control socket")
 	root.AddCommand(a.stats(), a.top(), a.connections(), a.explain(), a.trace(), a.shards(), a.drain(), a.firewall(), a.nat(), a.pair(), a.kill(),
-		a.reload(), a.upgrade(), a.health(), a.exporter())
-	for _, command := range append(root.Commands(), root) {
-		command.DisableFlagsInUseLine = true
-		command.Flags().SortFlags = false
-		command.ValidArgsFunction = cobra.NoFileCompletions
-	}
+		a.reload(), a.upgrade(), a.health(), a.exporter(), cluster())
 	return root
 }

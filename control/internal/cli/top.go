@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -65,8 +64,6 @@ func (a *app) showOnce(ctx context.Context, interval time.Duration) error {
 	fmt.Fprint(a.out, rates{&before, &after, time.Since(read).Seconds()}.screen(styleOf(a.out).bold))
 	return nil
 }
-
-var errInterrupted = errors.New("interrupted")
 
 // Escape sequences of the terminal. enterScreen switches to the alternate screen, hides the cursor, and
 // makes the terminal cut long lines instead of wrapping them.

@@ -57,7 +57,7 @@ func (a *app) save(path string, body io.Reader) error {
 	}
 	file, err := os.Create(path)
 	if err != nil {
-		return unopenedFile{err}
+		return unopenedFile{Err: err}
 	}
 	packets, lost, err := copyBlocks(file, body)
 	if err := first(err, file.Close()); err != nil {

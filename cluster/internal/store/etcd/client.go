@@ -20,7 +20,7 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 	"go.uber.org/zap"
 
-	"millrace/cluster/internal/store"
+	"millrace/control/cluster/internal/store"
 )
 
 // Config are a client's settings.
@@ -215,7 +215,11 @@ func (c *Client) keepOne() error {
 		case <-session.Done():
 			return errors.New("the session has ended")
 		case <-c.ctx.Done():
-			return session.Close()
+			// Not session.Close, which waits a minute for a store that is not there.
+			limited, cancel := context.WithTimeout(context.Background(), answer)
+			defer cancel()
+			_, err := c.etcd.Revoke(limited, session.Lease())
+			return err
 		}
 	}
 }

@@ -14,9 +14,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"millrace/cluster/internal/store"
-	"millrace/cluster/internal/store/etcd"
-	"millrace/cluster/internal/store/storetest"
+	"millrace/control/cluster/internal/store"
+	"millrace/control/cluster/internal/store/etcd"
+	"millrace/control/cluster/internal/store/storetest"
 )
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))

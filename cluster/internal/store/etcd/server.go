@@ -11,7 +11,7 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 
-	"millrace/cluster/internal/store"
+	"millrace/control/cluster/internal/store"
 )
 
 // ServerConfig are the settings of a server within this process.
@@ -63,6 +63,8 @@ func Serve(ctx context.Context, config ServerConfig) (*Server, error) {
 	if config.TLS != (store.TLS{}) {
 		c.ClientTLSInfo = transport.TLSInfo{CertFile: config.TLS.Cert, KeyFile: config.TLS.Key, TrustedCAFile: config.TLS.CA, ClientCertAuth: true}
 		c.PeerTLSInfo = c.ClientTLSInfo
+		// A server with several addresses may connect from another one than its certificate has; etcd would refuse it, silently.
+		c.PeerTLSInfo.SkipClientSANVerify = true
 	}
 	started, err := embed.StartEtcd(c)
 	if err != nil {

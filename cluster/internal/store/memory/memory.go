@@ -7,7 +7,7 @@ import (
 	"maps"
 	"sync"
 
-	"millrace/cluster/internal/store"
+	"millrace/control/cluster/internal/store"
 )
 
 // Server is the store. Its methods do not wait, and do nothing by themselves.

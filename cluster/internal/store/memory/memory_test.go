@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"millrace/cluster/internal/store"
-	"millrace/cluster/internal/store/memory"
-	"millrace/cluster/internal/store/storetest"
+	"millrace/control/cluster/internal/store"
+	"millrace/control/cluster/internal/store/memory"
+	"millrace/control/cluster/internal/store/storetest"
 )
 
 type backend struct{ *memory.Server }

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"millrace/cluster/internal/store"
+	"millrace/control/cluster/internal/store"
 )
 
 // Certificates makes an authority, and a certificate of this machine for servers and clients. The files are removed at the end of the test.

@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"millrace/cluster/internal/agent"
-	"millrace/cluster/internal/manager"
-	"millrace/cluster/internal/placement"
-	"millrace/cluster/internal/records"
-	"millrace/cluster/internal/store"
+	"millrace/control/cluster/internal/agent"
+	"millrace/control/cluster/internal/manager"
+	"millrace/control/cluster/internal/placement"
+	"millrace/control/cluster/internal/records"
+	"millrace/control/cluster/internal/store"
 )
 
 const (
@@ -37,7 +37,7 @@ func RunCluster(t *testing.T, backend Backend) {
 	await(t, views, "all shards have two copies in sync, and each server has some", func(view store.View) bool {
 		return isWell(1, 2, 3)(view) && !isWell(1, 2)(view) && !isWell(1, 3)(view) && !isWell(2, 3)(view)
 	})
-	awaitRoutes(t, observer, members[:])
+	awaitRoutes(t, members[:], true, true, true)
 
 	// A server is cut off from the store. It goes on, and its shards count as unsettled.
 	members[0].link.Cut()
@@ -45,12 +45,11 @@ func RunCluster(t *testing.T, backend Backend) {
 	if !slices.ContainsFunc(shardsIn(view), func(shard records.Shard) bool { return slices.Contains(shard.Unsettled, members[0].self) }) {
 		t.Error("a server that was cut off is settled")
 	}
-	if len(members[0].announced()) == 0 {
-		t.Error("a server that was cut off has given up its routes")
+	if !members[0].announced() {
+		t.Error("a server that was cut off has withdrawn its routes")
 	}
 	members[0].link.Heal()
 	await(t, views, "the server that was cut off is settled", isSettled)
-	awaitRoutes(t, observer, members[:])
 
 	// A server is killed, and another process starts there.
 	members[1].kill()
@@ -60,8 +59,8 @@ func RunCluster(t *testing.T, backend Backend) {
 
 	// A server drains, until it has nothing.
 	drain(ctx, t, observer, 3)
+	awaitRoutes(t, members[:], true, true, false)
 	await(t, views, "the server that drains has nothing", isWell(1, 2))
-	awaitRoutes(t, observer, members[:])
 }
 
 func initialize(ctx context.Context, t *testing.T, client store.Store) {
@@ -73,9 +72,6 @@ func initialize(ctx context.Context, t *testing.T, client store.Store) {
 			t.Fatal(err)
 		}
 		puts = append(puts, store.Put{Key: key, Value: bytes})
-	}
-	for n := range servers {
-		put(records.ServerID(n+1).Key(), records.Server{Name: fmt.Sprint("server", n+1), Capacity: 1})
 	}
 	for n := range shards {
 		put(records.ShardID(n).Key(), records.Shard{GrantCount: 8})
@@ -145,37 +141,20 @@ func isSettled(view store.View) bool {
 	return true
 }
 
-// awaitRoutes waits until masters announce the best routes, and slaves the second best.
-func awaitRoutes(t *testing.T, client store.Store, members []*member) {
+// awaitRoutes waits until those servers announce routes, and no others.
+func awaitRoutes(t *testing.T, members []*member, want ...bool) {
 	t.Helper()
-	var wrong string
+	var is []bool
 	for end := time.Now().Add(long); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		view, err := client.Read(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		state, err := records.Parse(view, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		wrong = ""
+		is = nil
 		for _, member := range members {
-			var want []agent.Route
-			for id := range records.ShardID(shards) {
-				shard := state.Shards[id].Value
-				if shard.Master == member.self || shard.Slave == member.self {
-					want = append(want, agent.Route{Shard: id, Epoch: shard.Epoch, Best: shard.Master == member.self})
-				}
-			}
-			if is := member.announced(); !slices.Equal(is, want) {
-				wrong = fmt.Sprintf("%v announces %v instead of %v", member.self, is, want)
-			}
+			is = append(is, member.announced())
 		}
-		if wrong == "" {
+		if slices.Equal(is, want) {
 			return
 		}
 	}
-	t.Error(wrong)
+	t.Errorf("routes are announced: %v instead of %v", is, want)
 }
 
 // member is a process with a dataplane that is always in sync.
@@ -186,9 +165,8 @@ type member struct {
 	cancel context.CancelFunc
 	ends   sync.WaitGroup
 
-	mu     sync.Mutex
-	orders []agent.Order
-	routes []agent.Route
+	mu   sync.Mutex
+	isOn bool
 }
 
 func start(ctx context.Context, t *testing.T, backend Backend, id records.ServerID) *member {
@@ -197,15 +175,14 @@ func start(ctx context.Context, t *testing.T, backend Backend, id records.Server
 	m.client, m.link = backend.Open(t)
 	ctx, m.cancel = context.WithCancel(ctx)
 	var err error
-	if m.self, err = agent.Register(ctx, m.client, id); err != nil {
+	is := agent.Identity{Server: id, Instance: fmt.Sprint("instance", time.Now().UnixNano()), Address: fmt.Sprint("10.9.0.", id), Shards: shards}
+	if m.self, err = agent.Register(ctx, m.client, is, agent.About{Name: fmt.Sprint("server", id), Capacity: 1}); err != nil {
 		t.Fatal(err)
 	}
 	quiet := slog.New(slog.NewTextHandler(t.Output(), nil)).With("member", m.self)
-	config := agent.Default
-	config.Address = fmt.Sprintf("10.0.0.%d:4000", id)
-	anAgent := agent.New(m.self, config, m, m, quiet)
+	anAgent := agent.New(m.self, agent.Default, m, m, quiet)
 	rules := placement.Default
-	rules.Patience, rules.GiveUp, rules.Dwell, rules.ShardDwell = 500*time.Millisecond, 2*time.Second, time.Second, time.Second
+	rules.Patience, rules.GiveUp, rules.Dwell, rules.ShardDwell, rules.Withdrawal = 500*time.Millisecond, 2*time.Second, time.Second, time.Second, 100*time.Millisecond
 	aManager := manager.New(m.self, manager.Config{Rules: rules, Reserve: 1}, quiet)
 	run := func(what func(context.Context, store.Store) error) {
 		m.ends.Go(func() {
@@ -227,14 +204,20 @@ func (m *member) kill() {
 }
 
 // Follow is Dataplane.Follow.
-func (m *member) Follow(_ context.Context, orders []agent.Order) (map[records.ShardID]agent.Report, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.orders = orders
+func (m *member) Follow(_ context.Context, orders agent.Orders) (map[records.ShardID]agent.Report, error) {
+	addresses := map[string]string{}
+	for _, peer := range orders.Peers {
+		addresses[peer.Instance] = peer.Address
+	}
 	reports := map[records.ShardID]agent.Report{}
-	for _, order := range orders {
-		report := agent.Report{InSync: !order.Other.IsNone() && order.OtherAddress != "", Load: 0.1, Wanted: 2}
-		if order.Role == agent.Master && len(order.Grants) > 2 {
+	for _, order := range orders.Shards {
+		role := order.RoleOf(m.self)
+		if role == agent.None {
+			continue
+		}
+		// Both must be known to be reached.
+		report := agent.Report{InSync: addresses[order.Master.Instance] != "" && addresses[order.Slave.Instance] != "", Load: 0.1, Wanted: 2}
+		if role == agent.Master && len(order.Grants) > 2 {
 			report.Withdrawn = order.Grants[2:]
 		}
 		reports[order.Shard] = report
@@ -243,15 +226,18 @@ func (m *member) Follow(_ context.Context, orders []agent.Order) (map[records.Sh
 }
 
 // Announce is Routes.Announce.
-func (m *member) Announce(_ context.Context, routes []agent.Route) error {
+func (m *member) Announce(_ context.Context, isOn bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.routes = routes
+	m.isOn = isOn
 	return nil
 }
 
-func (m *member) announced() []agent.Route {
+// Trouble is Routes.Trouble.
+func (m *member) Trouble() string { return "" }
+
+func (m *member) announced() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.routes
+	return m.isOn
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"millrace/cluster/internal/store"
+	"millrace/control/cluster/internal/store"
 )
 
 // Link is the network between a client and its store.

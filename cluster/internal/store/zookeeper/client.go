@@ -19,7 +19,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"millrace/cluster/internal/store"
+	"millrace/control/cluster/internal/store"
 )
 
 // Config are a client's settings.

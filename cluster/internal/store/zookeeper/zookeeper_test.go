@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"millrace/cluster/internal/store"
-	"millrace/cluster/internal/store/storetest"
-	"millrace/cluster/internal/store/zookeeper"
+	"millrace/control/cluster/internal/store"
+	"millrace/control/cluster/internal/store/storetest"
+	"millrace/control/cluster/internal/store/zookeeper"
 )
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))

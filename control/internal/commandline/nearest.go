@@ -1,4 +1,4 @@
-package cli
+package commandline
 
 import (
 	"errors"
@@ -9,9 +9,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// noCommand returns an error if there is an argument: cobra calls it only if no command has that name. The
+// NoCommand returns an error if there is an argument: cobra calls it only if no command has that name. The
 // error names the nearest command.
-func noCommand(of *cobra.Command, args []string) error {
+func NoCommand(of *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
@@ -24,9 +24,9 @@ func noCommand(of *cobra.Command, args []string) error {
 	return fmt.Errorf("%s is no command of %s%s", args[0], of.CommandPath(), hint("", args[0], known))
 }
 
-// noOption turns cobra's error about an unknown option into one that names the nearest option, or that
+// NoOption turns cobra's error about an unknown option into one that names the nearest option, or that
 // refuses a negative number.
-func noOption(command *cobra.Command, err error) error {
+func NoOption(command *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
 		return err
@@ -91,4 +91,14 @@ func distance(from, to string) int {
 		}
 	}
 	return row[len(to)]
+}
+
+// Exactly returns a check that there are as many arguments as names. Its error has the names.
+func Exactly(names ...string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) == len(names) {
+			return nil
+		}
+		return fmt.Errorf("%d given: give %s", len(args), strings.Join(names, " "))
+	}
 }

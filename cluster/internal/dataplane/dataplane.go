@@ -1,0 +1,157 @@
+// Package dataplane tells a server's millrace what to do, through its control socket (docs/control.md, `GET /cluster`).
+package dataplane
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"millrace/control/cluster/internal/agent"
+	"millrace/control/cluster/internal/records"
+	"millrace/control/internal/api"
+)
+
+// Status is the answer to GET /cluster, as far as agents need it.
+type Status struct {
+	Server   records.ServerID
+	Instance string
+	Address  string
+	Shards   uint32
+	Followed bool // all workers do as ordered
+	Reports  []struct {
+		Shard     records.ShardID
+		InSync    bool `json:"in_sync"`
+		Packets   uint64
+		Wanted    uint32
+		Withdrawn string
+	}
+}
+
+// Dataplane is agent.Dataplane. It is for one goroutine.
+type Dataplane struct {
+	client *api.Client
+	is     agent.Identity
+	told   string // the orders that are in force; empty: not known
+	loads  map[records.ShardID]*rate
+}
+
+// Open gives up what the millrace at that socket does for the cluster, and returns it.
+func Open(ctx context.Context, socket string) (*Dataplane, error) {
+	d := &Dataplane{client: api.New(socket), loads: map[records.ShardID]*rate{}}
+	var is Status
+	if err := d.client.Put(ctx, "/cluster", body(agent.Orders{}), &is); err != nil {
+		return nil, err
+	}
+	if is.Server == 0 || is.Instance == "" || is.Shards == 0 {
+		return nil, errors.New("the answer to /cluster lacks the server's number, its instance, or the number of shards: is it another program's?")
+	}
+	d.is = agent.Identity{Server: is.Server, Instance: is.Instance, Address: is.Address, Shards: is.Shards}
+	return d, nil
+}
+
+// Identity returns what other servers are told of it.
+func (d *Dataplane) Identity() agent.Identity { return d.is }
+
+// order is a shard in the body of PUT /cluster.
+type order struct {
+	Shard   records.ShardID `json:"shard"`
+	Epoch   uint64          `json:"epoch"`
+	Master  string          `json:"master"`
+	Slave   string          `json:"slave"`
+	Settled bool            `json:"settled"`
+	Grants  string          `json:"grants"`
+}
+
+type peer struct {
+	Server   records.ServerID `json:"server"`
+	Instance string           `json:"instance"`
+	Address  string           `json:"address"`
+}
+
+func body(orders agent.Orders) string {
+	members, shards := []peer{}, []order{}
+	for _, one := range orders.Peers {
+		members = append(members, peer(one))
+	}
+	for _, one := range orders.Shards {
+		if one.Epoch == 0 { // nobody has had a copy yet
+			continue
+		}
+		shards = append(shards, order{one.Shard, one.Epoch, one.Master.Instance, one.Slave.Instance, one.Settled, records.Ranges(one.Grants)})
+	}
+	text, err := json.Marshal(map[string]any{"members": members, "shards": shards})
+	if err != nil {
+		panic(err) // there is nothing in it that could fail
+	}
+	return string(text)
+}
+
+// Follow is agent.Dataplane.Follow. Orders that have not changed are not told again.
+func (d *Dataplane) Follow(ctx context.Context, orders agent.Orders) (map[records.ShardID]agent.Report, error) {
+	var is Status
+	err := error(nil)
+	if text := body(orders); text == d.told {
+		err = d.client.Call(ctx, http.MethodGet, "/cluster", nil, &is)
+	} else {
+		d.told = "" // after an error nobody knows
+		if err = d.client.Put(ctx, "/cluster", text, &is); err == nil {
+			d.told = text
+		}
+	}
+	var unreachable *api.Unreachable
+	if errors.As(err, &unreachable) && ctx.Err() == nil {
+		return nil, fmt.Errorf("%w: %w", agent.ErrRestarted, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if is.Instance != d.is.Instance {
+		return nil, fmt.Errorf("%w: it is instance %s now, and was %s", agent.ErrRestarted, is.Instance, d.is.Instance)
+	}
+	if !is.Followed {
+		return nil, agent.ErrNotYet
+	}
+	return d.reports(time.Now(), is)
+}
+
+func (d *Dataplane) reports(now time.Time, is Status) (map[records.ShardID]agent.Report, error) {
+	reports := map[records.ShardID]agent.Report{}
+	for _, one := range is.Reports {
+		withdrawn, err := records.ParseRanges(one.Withdrawn)
+		if err != nil {
+			return nil, fmt.Errorf("shard %d: %w", one.Shard, err)
+		}
+		if d.loads[one.Shard] == nil {
+			d.loads[one.Shard] = &rate{at: now, count: one.Packets}
+		}
+		reports[one.Shard] = agent.Report{InSync: one.InSync, Load: d.loads[one.Shard].take(now, one.Packets), Wanted: one.Wanted, Withdrawn: withdrawn}
+	}
+	for id := range d.loads {
+		if _, is := reports[id]; !is {
+			delete(d.loads, id)
+		}
+	}
+	return reports, nil
+}
+
+// rate is how fast a count grows: over the last whole window.
+type rate struct {
+	at     time.Time // when the window began
+	count  uint64    // then
+	second float64
+}
+
+const window = 5 * time.Second
+
+func (r *rate) take(now time.Time, count uint64) float64 {
+	switch length := now.Sub(r.at); {
+	case count < r.count:
+		*r = rate{at: now, count: count}
+	case length >= window:
+		*r = rate{now, count, float64(count-r.count) / length.Seconds()}
+	}
+	return r.second
+}
