@@ -85,6 +85,11 @@ func (c *cluster) awaitDrained(ctx context.Context, name string) error {
 			}
 		}
 		if masters == 0 && slaves == stays {
+			for _, shard := range state.Shards { // where the new copies are
+				if !shard.Value.InSync && state.IsPresent(shard.Value.Slave) {
+					return "waiting until the copies at other servers are in sync"
+				}
+			}
 			return ""
 		}
 		return fmt.Sprintf("%s is the master of %d shards, and the slave of %d", name, masters, slaves)

@@ -148,12 +148,22 @@ func (p *plan) promote(id records.ShardID) {
 	case !p.isLostFor(shard.Master, p.GiveUp): // the master may go on without us
 	case p.runs(shard.Slave):
 		p.change(id, shard.Slave, 0, "%s: the slave on server %d becomes the master, though it may lack connections", lost, shard.Slave)
-	case shard.Master == 0 && shard.Slave == 0 && shard.For < p.Patience: // the cluster begins, and more servers are to come
+	case shard.Master == 0 && shard.Slave == 0 && (shard.For < p.Patience || shard.For < p.GiveUp && p.isAnyUnwell()):
+		// The cluster begins, and more servers are to come.
 	case p.isLostFor(shard.Slave, p.GiveUp):
 		if master := p.best(0, shard.Load); master != 0 {
 			p.change(id, master, 0, "no server has a copy: server %d begins without connections, as the least loaded", master)
 		}
 	}
+}
+
+func (p *plan) isAnyUnwell() bool {
+	for _, server := range p.Servers {
+		if server.State == Unwell {
+			return true
+		}
+	}
+	return false
 }
 
 func (p *plan) fill(id records.ShardID) {

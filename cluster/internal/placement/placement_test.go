@@ -323,6 +323,23 @@ func TestPlacement(t *testing.T) {
 }
 
 // Loads that vary by little, and a server that comes back, move nothing.
+// A cluster that begins waits for servers whose links are not up yet, but not for ever.
+func TestBegin(t *testing.T) {
+	rules := placement.Default
+	cluster := placement.Cluster{Servers: map[records.ServerID]placement.Server{1: {Capacity: 1}, 2: {Capacity: 1, State: placement.Unwell}}}
+	for length, want := range map[time.Duration]int{0: 0, rules.Patience: 0, rules.GiveUp: 1} {
+		cluster.Shards = map[records.ShardID]placement.Shard{5: {For: length}}
+		if changes := rules.Next(cluster); len(changes) != want {
+			t.Errorf("after %v: %+v", length, changes)
+		}
+	}
+	delete(cluster.Servers, 2)
+	cluster.Shards = map[records.ShardID]placement.Shard{5: {For: rules.Patience}}
+	if changes := rules.Next(cluster); len(changes) != 1 {
+		t.Errorf("with all servers well: %+v", changes)
+	}
+}
+
 func TestHysteresis(t *testing.T) {
 	for _, seed := range seeds(t, 20) {
 		w := newWorld(t, seed, 0)

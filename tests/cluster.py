@@ -1,0 +1,214 @@
+"""A cluster in network namespaces: servers, each with millrace and an agent, between two switches, which are FRR, and a network for management:
+
+    customers ─ FRR ─┬─ 1 ─┬─ FRR ─ internet
+                     ├─ 2 ─┤
+                     └─ 3 ─┘
+
+Needs root, millctl-cluster, and Debian's package frr (its programs: the service need not run).
+"""
+
+import json
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+from namespaces import Namespace, command, ip, set_sysctls
+
+FRR = "/usr/lib/frr"
+SIDES = ("inside", "outside")
+SERVED = {"inside": "203.0.113.0/24", "outside": "198.51.100.0/24"}  # announced to the switch of that side
+ZEBRA = "no zebra nexthop kernel enable\n"  # FRR 8.4: otherwise a link that was down stays out of routes
+
+
+def missing(program):
+    """Returns why a cluster cannot be tried here; empty if it can."""
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    if not os.path.exists(f"{FRR}/bgpd"):
+        return "FRR's programs are not there (package frr)"
+    return "" if os.path.exists(program) else f"{program} is not built (./check cluster)"
+
+
+class Switch:
+    """FRR in a namespace. A link to each server: 10.SIDE.SERVER.1/24, the server has .2."""
+
+    def __init__(self, side, count):
+        self.side, self.namespace = side, Namespace()
+        self.number = 1 + SIDES.index(side)
+        self.directory = tempfile.mkdtemp(prefix="millrace-frr")
+        owner = pwd.getpwnam("frr")
+        os.chown(self.directory, owner.pw_uid, owner.pw_gid)
+        os.chmod(self.directory, 0o755)
+        self.processes = []
+        bgp = "router bgp 65000\n bgp router-id 10.0.0.1\n no bgp ebgp-requires-policy\n timers bgp 1 3\n"
+        for server in range(1, count + 1):
+            for line in ("remote-as 65001", "bfd profile fast", "advertisement-interval 0", "password cluster"):
+                bgp += f" neighbor 10.{self.number}.{server}.2 {line}\n"
+        self.files = {"zebra": ZEBRA, "bfdd": "bfd\n profile fast\n  detect-multiplier 3\n  receive-interval 50\n  transmit-interval 50\n",
+                      "bgpd": bgp}
+
+    def link(self, server, namespace):
+        with self.namespace:
+            ip(f"link add s{server} type veth peer name {self.side} netns {namespace.path}")
+            ip(f"link set s{server} up")
+            ip(f"address add 10.{self.number}.{server}.1/24 dev s{server}")
+
+    def start(self):
+        with self.namespace:
+            ip("link set lo up")
+            set_sysctls({"ipv4/ip_forward": 1, "ipv4/fib_multipath_hash_policy": 1})
+            for daemon, text in self.files.items():
+                path = os.path.join(self.directory, daemon)
+                with open(path + ".conf", "w", encoding="ascii") as file:
+                    file.write(text)
+                words = [f"{FRR}/{daemon}", "-f", path + ".conf", "-i", path + ".pid", "-z", os.path.join(self.directory, "zserv"),
+                         "--vty_socket", self.directory, "-A", "127.0.0.1", "-P", "0", "--log", f"file:{path}.log"]
+                if daemon == "bfdd":
+                    words += ["--bfdctl", os.path.join(self.directory, "bfdd.sock")]
+                self.processes.append(subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+                if daemon == "zebra":
+                    wait_until(lambda: os.path.exists(os.path.join(self.directory, "zserv")), 10)
+
+    def next_hops(self):
+        """Returns the numbers of the servers to which packets for the served prefix go."""
+        with self.namespace:
+            text = command("ip", "route", "show", SERVED[self.side])
+        words = text.split()
+        return sorted(int(words[at + 1].split(".")[2]) for at, word in enumerate(words) if word == "via")
+
+    def close(self):
+        for process in self.processes:
+            process.kill()
+            process.wait()
+        self.namespace.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def wait_until(holds, seconds):
+    end = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > end:
+            raise TimeoutError(f"not within {seconds} s")
+        time.sleep(0.02)
+
+
+class Cluster:
+    """`text(number)` returns the configuration of a server's functions, without ports and [cluster]."""
+
+    def __init__(self, millrace, millctl_cluster, text, count=3):
+        self.millrace, self.program, self.text, self.count = millrace, millctl_cluster, text, count
+        self.directory = tempfile.mkdtemp(prefix="millrace-cluster")
+        self.management = Namespace()
+        self.servers = {number: Namespace() for number in range(1, count + 1)}
+        self.switches = {side: Switch(side, count) for side in SIDES}
+        self.dataplanes, self.agents, self.logs = {}, {}, []
+        with self.management:
+            for bridge in ("management", "sync"):
+                ip(f"link add {bridge} type bridge forward_delay 0")
+                ip(f"link set {bridge} up")
+        for number, namespace in self.servers.items():
+            with self.management:
+                for bridge, short in (("management", "m"), ("sync", "y")):
+                    ip(f"link add {short}{number} type veth peer name {bridge} netns {namespace.path}")
+                    ip(f"link set {short}{number} mtu 1700 master {bridge} up")
+            for switch in self.switches.values():
+                switch.link(number, namespace)
+            with namespace:
+                ip("link set sync mtu 1700")
+                for name in ("lo", "management", "sync", *SIDES):
+                    ip(f"link set {name} up")
+                ip(f"address add 192.168.0.{number}/24 dev management")
+        self.make()
+
+    def path(self, *names):
+        return os.path.join(self.directory, *names)
+
+    def make(self):
+        names = [f"server{number}=192.168.0.{number}" for number in self.servers]
+        command(self.program, "init", self.path("cluster"), *names)
+        for number in self.servers:
+            with open(self.path("cluster", f"server{number}", "agent.toml"), encoding="ascii") as file:
+                text = file.read()
+            text = text.replace("# socket = \"/run/millrace.sock\"", f'socket = "{self.path(f"c{number}")}"')
+            text = text.replace("/var/lib/millrace/etcd", self.path(f"etcd{number}"))
+            text += "[routes]\nasn = 65001\n"
+            for side, switch in self.switches.items():
+                text += (f'[[routes.neighbor]]\ndevice = "k-{side}"\nside = "{side}"\nlocal = "10.{switch.number}.{number}.2"\n'
+                         f'address = "10.{switch.number}.{number}.1"\nasn = 65000\npassword = "cluster"\nprefixes = ["{SERVED[side]}"]\n')
+            with open(self.path("cluster", f"server{number}", "agent.toml"), "w", encoding="ascii") as file:
+                file.write(text)
+            with open(self.path(f"{number}.toml"), "w", encoding="ascii") as file:
+                file.write(self.text(number) + self.ports(number))
+
+    def ports(self, number):
+        text = ""
+        for side, switch in self.switches.items():
+            text += (f'[[port]]\nname = "{side}"\ndevice = "af_packet:{side}"\nkernel = "k-{side}"\n'
+                     f'addresses = ["10.{switch.number}.{number}.2/24"]\n')
+        return text + (f'[[port]]\nname = "sync"\ndevice = "af_packet:sync"\naddresses = ["10.9.0.{number}/24"]\n'
+                       f'[cluster]\nserver = {number}\naddress = "10.9.0.{number}"\nkey_file = "{self.path("cluster", "cluster.key")}"\n')
+
+    def start(self):
+        for switch in self.switches.values():
+            switch.start()
+        for number in self.servers:
+            self.start_dataplane(number)
+            self.start_agent(number)
+
+    def run(self, number, name, *words):
+        log = open(self.path(f"{name}{number}.log"), "ab")  # pylint: disable=consider-using-with
+        self.logs.append(log)
+        with self.servers[number]:
+            return subprocess.Popen(words, stdout=log, stderr=log)
+
+    def start_dataplane(self, number):
+        self.dataplanes[number] = self.run(number, "millrace", self.millrace, "run", "--config", self.path(f"{number}.toml"),
+                                           "--control", self.path(f"c{number}"))
+
+    def start_agent(self, number):
+        self.agents[number] = self.run(number, "agent", self.program, "agent", "--config",
+                                       self.path("cluster", f"server{number}", "agent.toml"))
+
+    def operate(self, number, *words, seconds=60):
+        """Runs a command on a server, and returns what it prints."""
+        with self.servers[number]:
+            done = subprocess.run([self.program, *words, "--config", self.path("cluster", f"server{number}", "agent.toml")],
+                                  capture_output=True, text=True, timeout=seconds)
+        if done.returncode != 0:
+            raise RuntimeError(f"{' '.join(words)}: {done.returncode}, {done.stderr}")
+        return done.stdout
+
+    def status(self, number=1):
+        return json.loads(self.operate(number, "status", "--json"))
+
+    def is_well(self, *states):
+        """True if servers are in these states, and all shards have two copies in sync."""
+        try:
+            is_now = self.status()
+        except RuntimeError:
+            return False
+        return (tuple(one["state"] for one in is_now["servers"]) == states and
+                all(one["in_sync"] and one["settled"] and not one["troubles"] for one in is_now["shards"]))
+
+    def next_hops(self):
+        return [switch.next_hops() for switch in self.switches.values()]
+
+    def close(self):
+        for process in self.agents.values():
+            process.kill()
+        for process in self.dataplanes.values():
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+        for process in (*self.agents.values(), *self.dataplanes.values()):
+            process.wait(30)
+        for log in self.logs:
+            log.close()
+        for namespace in (self.management, *self.servers.values()):
+            namespace.close()
+        for switch in self.switches.values():
+            switch.close()
+        shutil.rmtree(self.directory, ignore_errors=True)

@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""A cluster of real parts: millrace, agents with embedded etcd, and FRR as the switches.
+
+    cluster_test.py MILLRACE MILLCTL_CLUSTER [TEST...]
+"""
+
+import sys
+import unittest
+
+from cluster import Cluster, missing, wait_until
+from namespaces import ip
+
+PROGRAMS = []
+
+
+def forward(_):
+    return 'function = "forward"\nworkers = 1\n[spread]\nentries = 128\n'
+
+
+class ThreeServers(unittest.TestCase):
+    def setUp(self):
+        why = missing(PROGRAMS[1])
+        if why:
+            self.skipTest(why)
+        self.cluster = Cluster(*PROGRAMS, forward)
+        self.addCleanup(self.cluster.close)
+        self.cluster.start()
+        wait_until(lambda: self.cluster.is_well("up", "up", "up"), 90)
+        self.await_next_hops(1, 2, 3)
+
+    def await_next_hops(self, *servers):
+        wait_until(lambda: self.cluster.next_hops() == [list(servers)] * 2, 60)
+
+    def test_shards_are_spread(self):
+        for one in self.cluster.status()["servers"]:
+            self.assertGreater(one["masters"], 20)
+
+    def test_a_dataplane_is_killed_and_comes_back(self):
+        self.cluster.dataplanes[2].kill()
+        self.cluster.dataplanes[2].wait()
+        self.await_next_hops(1, 3)
+        wait_until(lambda: all(one["master"] != 2 for one in self.cluster.status()["shards"]), 30)
+        self.cluster.start_dataplane(2)
+        self.await_next_hops(1, 2, 3)
+        wait_until(lambda: self.cluster.is_well("up", "up", "up"), 60)
+
+    def test_a_server_drains_and_another_leaves(self):
+        self.cluster.operate(1, "drain", "server2")
+        self.await_next_hops(1, 3)
+        self.assertTrue(self.cluster.is_well("up", "drains", "up"))
+        self.cluster.operate(1, "return", "server2")
+        self.await_next_hops(1, 2, 3)
+        self.cluster.agents[3].terminate()
+        self.assertEqual(self.cluster.agents[3].wait(30), 0)
+        self.await_next_hops(1, 2)
+        wait_until(lambda: self.cluster.is_well("up", "up", "gone"), 60)
+
+    def test_a_side_is_cut_off(self):
+        """A server without a switch on one side is the master of nothing, and gets no packets on the other side."""
+        switch = self.cluster.switches["inside"]
+        with switch.namespace:
+            ip("link set s3 down")
+        self.await_next_hops(1, 2)
+        wait_until(lambda: all(one["master"] != 3 for one in self.cluster.status()["shards"]), 30)
+        self.assertEqual(self.cluster.status()["servers"][2]["state"], "unwell")
+
+
+if __name__ == "__main__":
+    PROGRAMS[:] = sys.argv[1:3]
+    del sys.argv[1:3]
+    unittest.main(verbosity=2)
