@@ -102,7 +102,7 @@ class Cluster:
     def __init__(self, millrace, millctl_cluster, text, count=3):
         self.millrace, self.program, self.text, self.count = millrace, millctl_cluster, text, count
         self.directory = tempfile.mkdtemp(prefix="millrace-cluster")
-        self.management = Namespace()
+        self.management, self.hosts = Namespace(), []
         self.servers = {number: Namespace() for number in range(1, count + 1)}
         self.switches = {side: Switch(side, count) for side in SIDES}
         self.dataplanes, self.agents, self.logs = {}, {}, []
@@ -123,6 +123,11 @@ class Cluster:
                     ip(f"link set {name} up")
                 ip(f"address add 192.168.0.{number}/24 dev management")
         self.make()
+
+    def add_namespace(self):
+        """Returns a namespace for hosts, which ends with the cluster."""
+        self.hosts.append(Namespace())
+        return self.hosts[-1]
 
     def path(self, *names):
         return os.path.join(self.directory, *names)
@@ -207,7 +212,7 @@ class Cluster:
             process.wait(30)
         for log in self.logs:
             log.close()
-        for namespace in (self.management, *self.servers.values()):
+        for namespace in (self.management, *self.servers.values(), *self.hosts):
             namespace.close()
         for switch in self.switches.values():
             switch.close()

@@ -18,7 +18,7 @@ namespace millrace {
 namespace {
 
 /// Time for which a request waits until the workers follow, so that its answer is true.
-constexpr std::chrono::milliseconds kPatience{500};
+constexpr std::chrono::milliseconds kMostToFollow{500};
 
 std::string_view name_of(CopyRole role) {
   return role == CopyRole::master ? "master" : role == CopyRole::slave ? "slave" : "none";
@@ -181,7 +181,7 @@ CommandResult<Json> Control::follow(const std::string& orders) {
   } catch (const Json::exception& error) {
     return wrong(error.what());
   }
-  const auto until = std::chrono::steady_clock::now() + kPatience;
+  const auto until = std::chrono::steady_clock::now() + kMostToFollow;
   while (!copies->is_followed() && std::chrono::steady_clock::now() < until)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   return cluster_status();

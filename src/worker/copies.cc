@@ -194,6 +194,10 @@ void Copies::hear(Member from, Epoch epoch, const Hello& hello, const Peer* peer
 
 // --- a pair
 
+void Copies::tick() {
+  with_pair([&](Pair& pair) { pair.tick(now()); });
+}
+
 /// Both servers have a copy of each shard, and serve what comes to them. With `mutex_`.
 void Copies::place_pair() {
   Placement placement{.state = {.has_settled = pair_.has_settled(),

@@ -182,6 +182,7 @@ class Copies {
   template <class Act>
   auto with_pair(Act&& act);
   void place_pair();
+  void tick();  ///< lets time pass for the pair
   void place(Placement placement);
   std::pair<Hello, Epoch> hello() const;
   void hear(Member from, Epoch epoch, const Hello& hello, const Peer* peer);

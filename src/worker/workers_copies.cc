@@ -52,7 +52,7 @@ WorkersCopies::WorkersCopies(Copies& copies, unsigned worker, Line& line, Way& w
 // --- what comes
 
 template <class K>
-bool WorkersCopies::is_from_other(const K& key) const {
+bool WorkersCopies::comes_from_other(const K& key) const {
   const K* const here = std::get_if<K>(&copies_->ends());
   if (here == nullptr || key.destination_port != here->source_port ||
       key.destination != here->source) [[likely]]
@@ -62,8 +62,8 @@ bool WorkersCopies::is_from_other(const K& key) const {
     return ends != nullptr && key == reversed(*ends);
   });
 }
-template bool WorkersCopies::is_from_other(const KeyV4& key) const;
-template bool WorkersCopies::is_from_other(const KeyV6& key) const;
+template bool WorkersCopies::comes_from_other(const KeyV4& key) const;
+template bool WorkersCopies::comes_from_other(const KeyV6& key) const;
 
 std::optional<std::size_t> WorkersCopies::peer_of(Member process) const {
   for (std::size_t n = 0; n < placement_->peers.size(); ++n) {
@@ -222,7 +222,7 @@ void WorkersCopies::greet(Tick now) {
   if (asked != 0 && Member{asked} != other) say_hello(0, Member{asked});
   if (now - hello_at_ < Pair::kHello) return;
   hello_at_ = now;
-  copies_->with_pair([&](Pair& pair) { pair.tick(copies_->now()); });
+  copies_->tick();
   if (other != Member::none) say_hello(0, other);
   if (!copies_->status().hears_other) say_hello(0, Member::none);
 }

@@ -49,8 +49,8 @@ class WorkersCopies final : public Line::Between, private ShardCopy::Outbox {
   WorkersCopies(Copies& copies, unsigned worker, Line& line, Way& way);
 
   /// True if the key's packet is a datagram of another server: an address of one, and the port.
-  bool is_from_other(const KeyV4& key) const { return is_from_other<KeyV4>(key); }
-  bool is_from_other(const KeyV6& key) const { return is_from_other<KeyV6>(key); }
+  bool is_from_other(const KeyV4& key) const { return comes_from_other(key); }
+  bool is_from_other(const KeyV6& key) const { return comes_from_other(key); }
   /// Takes such a datagram, between two bursts. Returns the workers to pass it to; `is_passed`:
   /// another worker has passed it here.
   OtherWorkers take(std::span<const std::byte> datagram, bool is_passed, Tick now);
@@ -70,7 +70,7 @@ class WorkersCopies final : public Line::Between, private ShardCopy::Outbox {
   };
 
   template <class K>
-  bool is_from_other(const K& key) const;
+  bool comes_from_other(const K& key) const;
   void send(Member to, const MessageHead& head, std::span<const std::byte> payload) override;
   void put(std::size_t peer, Member to, const MessageHead& head,
            std::span<const std::byte> payload);
