@@ -12,6 +12,8 @@ readonly PACKAGES_DATAPLANE=(
 # Needed in addition to build the benchmarks. Without these packages configure with -DMILLRACE_BENCH=OFF.
 readonly PACKAGES_BENCH=(libcuckoo-dev libzydis-dev)
 readonly PACKAGES_DEMO=("${PACKAGES_DATAPLANE[@]}" "${PACKAGES_BENCH[@]}")
+# Needed in addition by a cluster's agents, and by network namespaces.
+readonly PACKAGES_CLUSTER=(golang-go ca-certificates iproute2)
 # Needed in addition by the tests.
 readonly PACKAGES_CHECK=(
   libgtest-dev python3-jsonschema python3-venv shellcheck
@@ -123,4 +125,20 @@ set_up() {
     as_root apt-get update --quiet
     apt_install "${wanted[@]}"
   fi
+}
+
+# Prints the Go that a module needs.
+go_wanted() { sed -n 's/^go //p' "$1/go.mod"; }
+# Prints the path of a Go that is new enough for a module: the machine's own one, or a toolchain that this one downloads, as a module.
+new_go() { # new_go FOLDER
+  local wanted go root
+  wanted=$(go_wanted "$1") && go=$(command -v go) || return
+  printf 'go%s\n%s\n' "$wanted" "$("$go" env GOVERSION)" | sort --check=quiet --version-sort || {
+    root=$(mkdir -p build && cd build && "$go" mod download -json "golang.org/toolchain@v0.0.1-go$wanted.$("$go" env GOOS)-$("$go" env GOARCH)" |
+      sed -n 's/.*"Dir": "\(.*\)".*/\1/p') && [ -n "$root" ] || return
+    go=$root/bin/go
+    # Go 1.19 does not know that these files are programs.
+    chmod a+x "$root"/bin/* "$root"/pkg/tool/*/* || return
+  }
+  say "$go"
 }

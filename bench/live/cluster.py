@@ -11,6 +11,7 @@ programs: the service need not run).
 import argparse
 import heapq
 import json
+import math
 import multiprocessing
 import os
 import selectors
@@ -19,6 +20,7 @@ import socket
 import statistics
 import subprocess
 import sys
+import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests"))
@@ -38,10 +40,10 @@ def configuration(number):
 [spread]
 entries = 128
 [[route]]
-to = "198.51.100.0/24"
+prefix = "198.51.100.0/24"
 via = "10.1.{number}.1"
 [[route]]
-to = "203.0.113.0/24"
+prefix = "203.0.113.0/24"
 via = "10.2.{number}.1"
 [[firewall.rule]]
 name = "customers"
@@ -210,7 +212,7 @@ def chart(times, begin, end, event, step=0.1):
     """Prints answers a second, a line for each tenth of a second."""
     counts = [0] * round((end - begin) / step)
     for at in times:
-        place = int((at - begin) / step)
+        place = math.floor((at - begin) / step)
         if 0 <= place < len(counts):
             counts[place] += 1
     most = max(counts)
@@ -239,18 +241,24 @@ EVENTS = {"kill": "server 2's millrace is killed", "stop": "server 2's millrace 
           "none": "nothing happens"}
 
 
-def heals(cluster, seconds):
-    """Returns after how many seconds every shard has two copies in sync again."""
-    begun = time.monotonic()
+class Healing(threading.Thread):
+    """Finds out after how many seconds every shard has two copies in sync again, at servers that are there."""
 
-    def is_whole():
+    def __init__(self, cluster, event):
+        super().__init__(daemon=True)
+        self.cluster, self.event, self.seconds = cluster, event, None
+
+    def is_whole(self):
         try:
-            shards = cluster.status()["shards"]
+            shards = self.cluster.status()["shards"]
         except (RuntimeError, subprocess.TimeoutExpired):
             return False
-        return all(one["in_sync"] and one["master"] != 2 and one["slave"] != 2 for one in shards)
-    wait_until(is_whole, seconds)
-    return time.monotonic() - begun
+        return all(one["in_sync"] and 2 not in (one["master"], one["slave"]) for one in shards)
+
+    def run(self):
+        while not self.is_whole():
+            time.sleep(0.2)
+        self.seconds = time.monotonic() - self.event
 
 
 def measure(cluster, options):
@@ -266,12 +274,14 @@ def measure(cluster, options):
         traffic.run(begun + options.before)
         event = time.monotonic()
         happen(cluster, options.event)
+        healing = Healing(cluster, event) if options.event in ("kill", "stop") else None
+        if healing is not None:
+            healing.start()
         traffic.run(event + options.after)
         end = time.monotonic()
-        healed = None
-        if options.event in ("kill", "stop"):
-            healed = end - event + heals(cluster, 120)
-        return report(traffic, options, (begun, event, end), healed)
+        if healing is not None:
+            healing.join(120)
+        return report(traffic, options, (begun, event, end), healing and healing.seconds)
     finally:
         traffic.close()
 
