@@ -4,6 +4,7 @@
 #include <charconv>
 #include <chrono>
 #include <map>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <variant>
@@ -28,9 +29,10 @@ std::string text_of(Member member) {
   return fmt::format("{:016x}", static_cast<std::uint64_t>(member));
 }
 
-/// A wrong order, with a message that says what would be right.
-struct WrongOrder {
-  std::string message;
+/// A wrong order; the message says what would be right.
+class WrongOrder : public std::invalid_argument {
+ public:
+  using std::invalid_argument::invalid_argument;
 };
 
 Member read_instance(const Json& json, bool may_be_none) {
@@ -42,7 +44,7 @@ Member read_instance(const Json& json, bool may_be_none) {
                       std::from_chars(text->data(), end, number, 16).ptr == end && number != 0 &&
                       process_of(Member{number}) == Member{number};
   if (!is_one)
-    throw WrongOrder{json.dump() + " is no instance: give 16 hexadecimal digits, as GET /cluster"};
+    throw WrongOrder(json.dump() + " is no instance: give 16 hexadecimal digits, as GET /cluster");
   return Member{number};
 }
 
@@ -65,15 +67,15 @@ class OrdersReader {
   void read_member(const Json& json) {
     const Member member = read_instance(json.at("instance"), false);
     if (member == copies_.self()) return;
-    if (places_.contains(member)) throw WrongOrder{text_of(member) + " stands there twice"};
+    if (places_.contains(member)) throw WrongOrder(text_of(member) + " stands there twice");
     if (placement_.peers.size() == Placement::kMostPeers)
-      throw WrongOrder{"there are too many members: give " +
-                       std::to_string(Placement::kMostPeers + 1) + " at most"};
+      throw WrongOrder("there are too many members: give " +
+                       std::to_string(Placement::kMostPeers + 1) + " at most");
     const auto& text = json.at("address").get_ref<const std::string&>();
     std::optional<AnyKey> ends;
     if (const auto v4 = parse_address<AddressV4>(text)) ends = copies_.ends_to(*v4);
     if (const auto v6 = parse_address<AddressV6>(text)) ends = copies_.ends_to(*v6);
-    if (!ends) throw WrongOrder{"\"" + text + "\" is no address of the family of cluster.address"};
+    if (!ends) throw WrongOrder("\"" + text + "\" is no address of the family of cluster.address");
     places_[member] = static_cast<std::uint8_t>(placement_.peers.size());
     placement_.peers.push_back(
         {.member = member, .server = json.at("server").get<unsigned>(), .ends = *ends});
@@ -82,11 +84,11 @@ class OrdersReader {
   void read_shard(const Json& json) {
     const auto number = json.at("shard").get<std::uint64_t>();
     if (number >= placement_.shards.size())
-      throw WrongOrder{fmt::format("there is no shard {}: this server has {} (spread.entries)",
-                                   number, placement_.shards.size())};
+      throw WrongOrder(fmt::format("there is no shard {}: this server has {} (spread.entries)",
+                                   number, placement_.shards.size()));
     Placement::OfShard& of = placement_.shards[number];
     if (of.assignment.epoch != 0)
-      throw WrongOrder{fmt::format("shard {} stands there twice", number)};
+      throw WrongOrder(fmt::format("shard {} stands there twice", number));
     const Member master = read_instance(json.at("master"), true);
     const Member slave = read_instance(json.at("slave"), true);
     of.master = place_of(master);
@@ -102,9 +104,9 @@ class OrdersReader {
                                          : Member::none,
                      .is_settled = json.at("settled").get<bool>()};
     if (of.assignment.epoch == 0)
-      throw WrongOrder{fmt::format("shard {} has epoch 0: the first is 1", number)};
+      throw WrongOrder(fmt::format("shard {} has epoch 0: the first is 1", number));
     if (master == slave && master != Member::none)
-      throw WrongOrder{fmt::format("shard {} has both copies at one server", number)};
+      throw WrongOrder(fmt::format("shard {} has both copies at one server", number));
   }
 
   std::uint8_t place_of(Member member) const {
@@ -177,7 +179,7 @@ CommandResult<Json> Control::follow(const std::string& orders) {
           Refusal{Refusal::Kind::not_now,
                   "the epoch of a shard goes back, or has other copies than before"});
   } catch (const WrongOrder& error) {
-    return wrong(error.message);
+    return wrong(error.what());
   } catch (const Json::exception& error) {
     return wrong(error.what());
   }

@@ -164,7 +164,8 @@ bool Copies::is_sure() const {
   for (unsigned shard = 0; shard < shards(); ++shard) {
     const Assignment& is = placement->shards[shard].assignment;
     const bool is_alone = is.other == Member::none;
-    if (!is.is_settled || !(is_alone || in_sync_[shard].load() == is.epoch)) return false;
+    const bool is_known = is_alone || in_sync_[shard].load() == is.epoch;
+    if (!is.is_settled || !is_known) return false;
   }
   return true;
 }
