@@ -21,10 +21,6 @@ namespace {
 /// Time for which a request waits until the workers follow, so that its answer is true.
 constexpr std::chrono::milliseconds kMostToFollow{500};
 
-std::string_view name_of(CopyRole role) {
-  return role == CopyRole::master ? "master" : role == CopyRole::slave ? "slave" : "none";
-}
-
 std::string text_of(Member member) {
   return fmt::format("{:016x}", static_cast<std::uint64_t>(member));
 }
@@ -155,7 +151,7 @@ CommandResult<Json> Control::cluster_status() {
     if (is.role == CopyRole::none) continue;
     reports.push_back({{"shard", shard},
                        {"epoch", is.epoch},
-                       {"role", name_of(is.role)},
+                       {"role", to_string(is.role)},
                        {"in_sync", copies->is_in_sync(shard)},
                        {"packets", copies->packets_of(shard)},
                        {"wanted", 0},

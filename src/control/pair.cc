@@ -6,18 +6,6 @@
 namespace millrace {
 namespace {
 
-std::string_view to_string(CopyRole role) {
-  switch (role) {
-    case CopyRole::master:
-      return "master";
-    case CopyRole::slave:
-      return "slave";
-    case CopyRole::none:
-      break;
-  }
-  return "none";
-}
-
 std::unexpected<Refusal> no_pair() {
   return std::unexpected(
       Refusal{Refusal::Kind::absent, "this millrace is alone: the configuration has no [pair]"});

@@ -118,6 +118,8 @@ Result<void> Live::prepare(const Config& config, const std::vector<std::string>&
   return Devices::prepare(link_settings(config), eal_options);
 }
 
+namespace {
+
 /// Checks that any packet can hop to another server of a cluster. Errors: usage.
 Result<void> check_hops(const Config& config, const Devices& devices) {
   if (!config.servers || !config.servers->is_cluster) return {};
@@ -144,6 +146,8 @@ Result<void> check_hops(const Config& config, const Devices& devices) {
           " or more, or the other ports a smaller one",
       Error::Kind::usage});
 }
+
+}  // namespace
 
 Result<std::unique_ptr<Live>> Live::open(const Config& config, const LiveOptions& options) {
   if (auto ok = check_live(config); !ok) return std::unexpected(ok.error());

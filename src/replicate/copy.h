@@ -31,6 +31,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <string_view>
 
 #include "millrace/types.h"
 #include "replicate/message.h"
@@ -39,6 +40,10 @@
 namespace millrace {
 
 enum class CopyRole : std::uint8_t { none, master, slave };
+/// Returns the role's name in statistics.
+constexpr std::string_view to_string(CopyRole role) {
+  return role == CopyRole::master ? "master" : role == CopyRole::slave ? "slave" : "none";
+}
 
 /// The store's word on a shard's copies.
 struct Assignment {

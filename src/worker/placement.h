@@ -43,7 +43,7 @@ struct Placement {
   std::vector<OfShard> shards;
   /// Packets go to the servers of their shards. False: each is served where it comes.
   bool hops = false;
-  /// Nobody has had orders yet, or all copies here were given up.
+  /// Facts about connections at other servers, which workers tell their functions.
   CopiesState state{.has_settled = false, .both_are_new = false, .is_sure = false};
 };
 
