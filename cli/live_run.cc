@@ -107,6 +107,7 @@ LiveRun::LiveRun(Config config, std::string path, Options options, const Secret&
       path_(std::move(path)),
       options_(std::move(options)),
       line_(line_config(config_)),
+      spread_(spread),
       owners_(make_owners(config_, spread)) {
   line_.secret = Secret::random();
   line_.copies = config_.servers.has_value();
@@ -280,10 +281,7 @@ Result<void> LiveRun::bind_socket() {
 
 Result<void> LiveRun::open_devices() {
   if (config_.servers) {
-    Copies::Settings settings{.number = config_.servers->number,
-                              .key = servers_key_,
-                              .ends = config_.servers->ends,
-                              .is_cluster = config_.servers->is_cluster};
+    Copies::Settings settings = copies_settings(config_, servers_key_, spread_);
     if (take_over_ != nullptr) {
       settings.is_active = take_over_->offer().is_active;
       settings.has_settled = take_over_->offer().has_settled;
@@ -327,6 +325,7 @@ void LiveRun::keep_settings() {
 Result<void> LiveRun::make_workers() {
   FunctionRun run = function_run(config_);
   run.is_live = true;
+  if (copies_ && copies_->is_cluster()) run.share.grants = copies_->grants();
   run.helpers = std::clamp(std::thread::hardware_concurrency() / 2, 1U, 4U);
   if (take_over_ != nullptr) run.offered = &take_over_->offer().function;
   auto workers =

@@ -90,6 +90,7 @@ class LiveRun {
   std::string path_;
   Options options_;
   LineConfig line_;
+  Secret spread_;  // by which connections are spread over shards
   std::shared_ptr<Owners> owners_;
   ServersKey servers_key_{};              // with other servers
   std::optional<Copies> copies_;          // must outlive `live_`; none: there is no other server

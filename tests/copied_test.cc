@@ -276,6 +276,55 @@ TEST_P(CopiedTest, AMasterKeepsTheConnectionsThatWentOnWhileItWasAlone) {
   check(*other);
 }
 
+TEST_P(CopiedTest, WhatEndsAtTheNextMasterDoesNotComeBack) {
+  if (GetParam().ageing != "wheel") GTEST_SKIP() << "only the wheel lets all expire in time";
+  const auto one = server(1);
+  const auto other = server(2);
+  one->assign(1, CopyRole::master, other->self, Tick{1});
+  other->assign(1, CopyRole::slave, one->self, Tick{1});
+  exchange(*one, *other, 1);
+  connect(*one, 1, 10);
+  connect(*one, 2, 10);
+  exchange(*one, *other, 12);
+  one->assign(2, CopyRole::slave, other->self, Tick{20});
+  other->assign(2, CopyRole::master, one->self, Tick{20});
+  exchange(*one, *other, 20);
+  std::uint32_t at = 20;
+  for (; at < 20 + 3 * kTimeout; at += 1000) {
+    other->serve(packet(client(2), kVirtual, kAck), at);
+    one->let_pass(at);
+  }
+  EXPECT_EQ(other->all().size(), 1U);
+  for (const auto& copy : other->copies) copy->begin_anew();
+  exchange(*one, *other, at);
+  EXPECT_EQ(other->all().size(), 1U);
+  EXPECT_EQ(one->all(), other->all());
+  check(*one);
+  check(*other);
+}
+
+TEST_P(CopiedTest, TheSlaveHasAllThatUsesGrantsItMayGet) {
+  const auto master = server(1);
+  const auto slave = server(2);
+  master->assign(1, CopyRole::master, slave->self, Tick{1});
+  slave->assign(1, CopyRole::slave, master->self, Tick{1});
+  exchange(*master, *slave, 1);
+  master->serve(packet(client(1), kVirtual, kSyn), 2);
+  connect(*master, 2, 2);
+  exchange(*master, *slave, 3);
+  EXPECT_FALSE(slave->has(1)) << "no packet has proved it";
+  const unsigned shard = client(1).port % kShards;
+  master->copies[shard]->grant(7);
+  master->copies[shard]->hand_back(7);
+  EXPECT_TRUE(master->copies[shard]->handed_back().empty());
+  exchange(*master, *slave, 4);
+  EXPECT_TRUE(slave->has(1));
+  EXPECT_TRUE(slave->has(2));
+  EXPECT_EQ(master->copies[shard]->handed_back().size(), 1U);
+  check(*master);
+  check(*slave);
+}
+
 TEST_P(CopiedTest, ACopyThatIsGivenUpHasNoConnections) {
   const auto master = server(1);
   const auto slave = server(2);

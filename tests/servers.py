@@ -64,12 +64,15 @@ class ServersNetwork:
             namespace.close()
 
 
-def ports(number, kernel=False):
-    """Returns the ports of a server. `kernel`: with the kernel's interfaces of examples/pair.toml."""
+def ports(number, kernel=False, shared="", inside=""):
+    """Returns the ports of a server. `kernel`: with the kernel's interfaces of examples/pair.toml; `shared`: the first address of
+    the port `inside`, which all servers have; `inside`: more keys of that port."""
     text = ""
     for name, address, beside in (("outside", f"198.51.100.{1 + number}", "mr-wan"), ("inside", f"10.0.0.{250 + number}", "mr-lan"),
                                   ("sync", f"10.9.0.{number}", "")):
-        text += f'[[port]]\nname = "{name}"\ndevice = "af_packet:{name}"\naddresses = ["{address}/24"]\n'
+        addresses = f'"{shared}/32", "{address}/24"' if shared and name == "inside" else f'"{address}/24"'
+        text += f'[[port]]\nname = "{name}"\ndevice = "af_packet:{name}"\naddresses = [{addresses}]\n'
+        text += inside if name == "inside" else ""
         if kernel and beside:
             text += f'kernel = "{beside}"\n'
     return text
@@ -78,6 +81,7 @@ def ports(number, kernel=False):
 class ServersCase(Live):
     COUNT = 2
     WORKERS = 1
+    ports_differ = {}  # by keyword of `ports`
 
     def setUp(self):
         super().setUp()
@@ -94,7 +98,7 @@ class ServersCase(Live):
 
     def serve(self, number, text, *arguments, others=None, kernel=False):
         """Starts a server. Returns what it said."""
-        text = f"workers = {self.WORKERS}\n" + text + ports(number, kernel) + (others or self.others(number))
+        text = f"workers = {self.WORKERS}\n" + text + ports(number, kernel, **self.ports_differ) + (others or self.others(number))
         path = self.write(f"{number}.toml", text)
         with self.network_.servers[number]:
             process = subprocess.Popen(

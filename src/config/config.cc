@@ -17,6 +17,7 @@
 #include "config/servers.h"
 #include "core/processors.h"
 #include "function/chained.h"
+#include "function/grants.h"
 #include "shard/indirection.h"
 #include "shard/spread.h"
 #include "toml/keys.h"
@@ -312,6 +313,21 @@ Surroundings surroundings(const Config& config) {
   return around;
 }
 
+namespace {
+
+/// Returns this server's share of what functions give. In a cluster it has nothing before its agent
+/// says what.
+Share share_of(const Config& config) {
+  if (!config.servers) return {};
+  if (!config.servers->is_cluster)
+    return {.number = config.servers->number - 1, .of = 2, .grants = {}};
+  return {.number = 0,
+          .of = 1,
+          .grants = std::make_shared<Grants>(config.spread.entries, Secret::random())};
+}
+
+}  // namespace
+
 FunctionRun function_run(const Config& config) {
   // Connections that never expire can resume after any pause.
   constexpr std::uint32_t kForever = 0xffffffff;
@@ -320,13 +336,12 @@ FunctionRun function_run(const Config& config) {
       std::max(config.ageing.timeout_s.longest_without_syn(), kSynRetransmissions);
   return {.stateless_when_full = config.table.when_full != Config::WhenFull::drop,
           .quiet_ms = config.ageing.scheme == "none" ? kForever : longest * 1000,
-          .share = config.servers && !config.servers->is_cluster
-                       ? Share{config.servers->number - 1, 2}
-                       : Share{}};
+          .share = share_of(config)};
 }
 
 Result<void> check_spread(const Config& config) {
-  if (config.workers == 1 || spread_named(config.spread.scheme)->by_client ||
+  const bool is_one = config.workers == 1 && !(config.servers && config.servers->is_cluster);
+  if (is_one || spread_named(config.spread.scheme)->by_client ||
       !config.function->facts().has_replies)
     return {};
   return std::unexpected(

@@ -35,7 +35,6 @@ struct OtherServers {
   unsigned number = 1;  ///< this server's; of a pair: 1 or 2
   /// Ends of datagrams from this server to the other one of a pair; in a cluster to no address.
   AnyKey ends;
-  std::uint16_t port = kPort;
   std::string key_file;
 };
 using ServersKey = std::array<std::byte, 32>;
@@ -141,7 +140,8 @@ Result<Config> read_config(const std::string& path, const SchemeNames& schemes);
 Result<ServersKey> read_servers_key(const OtherServers& servers);
 
 /// Returns what the configurations of servers with the same connections must have in common: the
-/// function's part, and in a cluster the ports, whose numbers travel with packets.
+/// function's part, how connections are spread over shards, and in a cluster the ports, whose
+/// numbers travel with packets.
 std::string agreement(const Config& config);
 
 /// Returns problems, a line each, with the file's name in front of every line.

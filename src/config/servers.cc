@@ -189,14 +189,13 @@ void read_servers(Problems& problems, const RawServers& raw, Config& config) {
   config.servers = OtherServers{.is_cluster = raw.table == "cluster",
                                 .number = raw.number,
                                 .ends = reader.ends(),
-                                .port = raw.port,
                                 .key_file = raw.key_file.value};
 }
 
 }  // namespace config
 
 std::string agreement(const Config& config) {
-  std::string all = config.function->agreement();
+  std::string all = config.function->agreement() + " " + config.spread.scheme;
   if (!config.servers || !config.servers->is_cluster) return all;
   for (const Config::Port& port : config.live.ports) all.append(1, ' ').append(port.name);
   return all;

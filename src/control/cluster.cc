@@ -1,8 +1,10 @@
 // Requests of a cluster's agent: which servers have the copies of which shards.
 #include <fmt/format.h>
 
+#include <bit>
 #include <charconv>
 #include <chrono>
+#include <iterator>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -23,6 +25,14 @@ constexpr std::chrono::milliseconds kMostToFollow{500};
 
 std::string text_of(Member member) {
   return fmt::format("{:016x}", static_cast<std::uint64_t>(member));
+}
+
+std::string text_of_grants(Grants::Bits grants) {
+  std::string text;
+  for (; grants != 0; grants &= grants - 1)
+    fmt::format_to(std::back_inserter(text), "{}{}", text.empty() ? "" : ",",
+                   std::countr_zero(grants));
+  return text;
 }
 
 /// A wrong order; the message says what would be right.
@@ -74,11 +84,13 @@ class OrdersReader {
     if (!ends) throw WrongOrder("\"" + text + "\" is no address of the family of cluster.address");
     places_[member] = static_cast<std::uint8_t>(placement_.peers.size());
     placement_.peers.push_back(
-        {.member = member, .server = json.at("server").get<unsigned>(), .ends = *ends});
+        {.member = member,
+         .server = static_cast<unsigned>(read_number(json, "server", UINT32_MAX)),
+         .ends = *ends});
   }
 
   void read_shard(const Json& json) {
-    const auto number = json.at("shard").get<std::uint64_t>();
+    const std::uint64_t number = read_number(json, "shard");
     if (number >= placement_.shards.size())
       throw WrongOrder(fmt::format("there is no shard {}: this server has {} (spread.entries)",
                                    number, placement_.shards.size()));
@@ -91,7 +103,7 @@ class OrdersReader {
     of.slave = place_of(slave);
     const bool is_master = master == copies_.self();
     const bool is_slave = slave == copies_.self();
-    of.assignment = {.epoch = json.at("epoch").get<std::uint64_t>(),
+    of.assignment = {.epoch = read_number(json, "epoch"),
                      .role = is_master  ? CopyRole::master
                              : is_slave ? CopyRole::slave
                                         : CopyRole::none,
@@ -99,10 +111,53 @@ class OrdersReader {
                               : is_slave ? master
                                          : Member::none,
                      .is_settled = json.at("settled").get<bool>()};
+    of.grants = read_grants(json.at("grants"));
     if (of.assignment.epoch == 0)
       throw WrongOrder(fmt::format("shard {} has epoch 0: the first is 1", number));
+    if (master == Member::none && slave != Member::none)
+      throw WrongOrder(
+          fmt::format("shard {} has a slave, and no master: give it a master", number));
     if (master == slave && master != Member::none)
       throw WrongOrder(fmt::format("shard {} has both copies at one server", number));
+  }
+
+  static std::uint64_t read_number(const Json& json, const char* name,
+                                   std::uint64_t most = std::uint64_t{1} << 62) {
+    const Json& number = json.at(name);
+    if (!number.is_number_unsigned() || number.get<std::uint64_t>() > most)
+      throw WrongOrder(
+          fmt::format("{} {}: must be a whole number up to {}", name, number.dump(), most));
+    return number.get<std::uint64_t>();
+  }
+
+  /// Reads numbers and ranges, such as 0-11,15.
+  static Grants::Bits read_grants(const Json& json) {
+    const auto& text = json.get_ref<const std::string&>();
+    const auto wrong = [&] {
+      return WrongOrder(
+          fmt::format("grants \"{}\": must be numbers and ranges below {}, such as "
+                      "0-11,15",
+                      text, Grants::kOfShard));
+    };
+    Grants::Bits all = 0;
+    const char* at = text.data();
+    const char* const end = at + text.size();
+    const auto read_number = [&] {
+      unsigned number = 0;
+      const auto [behind, error] = std::from_chars(at, end, number);
+      if (error != std::errc{} || number >= Grants::kOfShard) throw wrong();
+      at = behind;
+      return number;
+    };
+    while (at != end) {
+      const unsigned first = read_number();
+      const bool is_range = at != end && *at == '-';
+      if (is_range) ++at;
+      const unsigned last = is_range ? read_number() : first;
+      if (last < first || (at != end && (*at++ != ',' || at == end))) throw wrong();
+      all |= Grants::range(first, last);
+    }
+    return all;
   }
 
   std::uint8_t place_of(Member member) const {
@@ -131,10 +186,14 @@ CommandResult<Json> Control::cluster_status() {
   const auto [address, port] = std::visit(
       [](const auto& ends) { return std::pair(to_string(ends.source), ends.source_port); },
       copies->ends());
-  Json json{{"server", copies->number()}, {"instance", text_of(copies->self())},
-            {"address", address},         {"port", port},
-            {"shards", copies->shards()}, {"agreement", fmt::format("{:08x}", copies->agreement())},
-            {"version", kCarriedVersion}, {"followed", copies->is_followed()}};
+  Json json{{"server", copies->number()},
+            {"instance", text_of(copies->self())},
+            {"address", address},
+            {"port", port},
+            {"shards", copies->shards()},
+            {"agreement", fmt::format("{:08x}", copies->agreement().records)},
+            {"version", kCarriedVersion},
+            {"followed", copies->is_followed()}};
   Json& members = json["members"] = Json::array();
   for (const Peer& peer : placement->peers) {
     const auto to =
@@ -154,8 +213,8 @@ CommandResult<Json> Control::cluster_status() {
                        {"role", to_string(is.role)},
                        {"in_sync", copies->is_in_sync(shard)},
                        {"packets", copies->packets_of(shard)},
-                       {"wanted", 0},
-                       {"withdrawn", ""}});
+                       {"wanted", copies->wanted()},
+                       {"withdrawn", text_of_grants(copies->handed_back(shard))}});
   }
   Json& counters = json["counters"] = Json::object();
   for (const CopiesCounterKind& kind : kCopiesCounterKinds)
@@ -171,9 +230,9 @@ CommandResult<Json> Control::follow(const std::string& orders) {
   };
   try {
     if (!copies->follow(OrdersReader(*copies).read(Json::parse(orders))))
-      return std::unexpected(
-          Refusal{Refusal::Kind::not_now,
-                  "the epoch of a shard goes back, or has other copies than before"});
+      return std::unexpected(Refusal{
+          Refusal::Kind::not_now,
+          "the epoch of a shard goes back, or this server has another part in it than before"});
   } catch (const WrongOrder& error) {
     return wrong(error.what());
   } catch (const Json::exception& error) {

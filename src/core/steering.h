@@ -19,10 +19,13 @@ struct Steered {
   /// Keys whose owner is hashed, all of whose connections are to have one worker. Goes before the
   /// other bits.
   std::uint64_t by_owner = 0;
+  /// Keys in `by_owner` whose owner's number is their hash.
+  std::uint64_t by_number = 0;
   std::array<AddressV4, 64> owner;  ///< valid for keys in `by_owner`, which are IPv4's
 
   bool is_by_source(unsigned i) const { return (by_source >> i & 1) != 0; }
   bool is_by_owner(unsigned i) const { return (by_owner >> i & 1) != 0; }
+  bool is_by_number(unsigned i) const { return (by_number >> i & 1) != 0; }
   bool is_by_destination(unsigned i) const { return (by_destination >> i & 1) != 0; }
 };
 

@@ -64,6 +64,7 @@ Steered ChainFor<K>::steer(std::span<const K> keys, const Steered& before) const
     steered.by_destination |= one.by_destination & open;
     for_each_bit(one.by_owner & ~steered.by_owner,
                  [&](unsigned i) { steered.owner[i] = one.owner[i]; });
+    steered.by_number |= one.by_number & ~steered.by_owner;
     steered.by_owner |= one.by_owner;
   }
   return steered;

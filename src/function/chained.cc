@@ -36,7 +36,7 @@ class ChainSettings final : public FunctionSettings {
       if (all.counts_nothing.empty()) all.counts_nothing = of.counts_nothing;
       if (all.drops_unmatched.empty()) all.drops_unmatched = of.drops_unmatched;
       if (all.loses_replies.empty()) all.loses_replies = of.loses_replies;
-      if (all.stays_alone.empty()) all.stays_alone = of.stays_alone;
+      all.needs_grants |= of.needs_grants;
       all.has_replies |= of.has_replies;
       all.guards_host |= of.guards_host;
       std::ranges::move(of.timeouts, std::back_inserter(all.timeouts));

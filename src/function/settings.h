@@ -83,10 +83,9 @@ struct FunctionFacts {
   std::string_view drops_unmatched;
   /// Message that says which replies do not come back here, of IPv4; empty: all do.
   std::string_view loses_replies;
-  /// Message that says why the function does not work in a cluster; empty: it does.
-  std::string_view stays_alone;
-  bool has_replies = false;  ///< true: the function rewrites some replies
-  bool guards_host = false;  ///< `Function::guards_host`
+  bool needs_grants = false;  ///< true: in a cluster the function gives ports by `Grants`
+  bool has_replies = false;   ///< true: the function rewrites some replies
+  bool guards_host = false;   ///< `Function::guards_host`
   /// Timeouts that are as long as this at least, unless the file gives them.
   std::vector<FunctionTimeout> timeouts;
 };

@@ -119,10 +119,10 @@ class Host {
   void tell(const Reset<KeyV4>& reset, Tick now, Wire& wire) { v4_.tell(reset, now, wire); }
   void tell(const Reset<KeyV6>& reset, Tick now, Wire& wire) { v6_.tell(reset, now, wire); }
 
-  /// Sends a UDP datagram between the ends of a key, as `tell` sends a RST.
-  void send(const AnyKey& ends, std::span<const std::byte> payload, Tick now, Wire& wire) {
+  /// Sends a UDP datagram between the ends of a key, as `tell` sends a RST. False: it is dropped.
+  bool send(const AnyKey& ends, std::span<const std::byte> payload, Tick now, Wire& wire) {
     if (const auto* v4 = std::get_if<KeyV4>(&ends)) return v4_.send(*v4, payload, now, wire);
-    v6_.send(std::get<KeyV6>(ends), payload, now, wire);
+    return v6_.send(std::get<KeyV6>(ends), payload, now, wire);
   }
 
   /// Answers for the virtual addresses from now on, and announces them; or leaves them to another

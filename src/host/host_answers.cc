@@ -134,14 +134,16 @@ void HostFor<A>::tell(const Reset<Key<A>>& reset, Tick now, Wire& wire) {
 }
 
 template <class A>
-void HostFor<A>::send(const Key<A>& ends, std::span<const std::byte> payload, Tick now,
+bool HostFor<A>::send(const Key<A>& ends, std::span<const std::byte> payload, Tick now,
                       Wire& wire) {
   const std::size_t bytes = kEthernetHeader + kDatagramHead<Key<A>> + payload.size();
   Outgoing frame = wire.make(static_cast<unsigned>(bytes));
-  if (frame.data == nullptr) return;
+  if (frame.data == nullptr) return false;
   write_datagram(frame.data + kEthernetHeader, ends, payload);
   frame.length = static_cast<std::uint16_t>(bytes);
-  if (!send_to(frame, ends.destination, 0, now, wire)) wire.drop(frame.handle);
+  const bool is_sent = send_to(frame, ends.destination, 0, now, wire);
+  if (!is_sent) wire.drop(frame.handle);
+  return is_sent;
 }
 
 template <class A>

@@ -301,7 +301,7 @@ class HostFor {
   /// Does what `Host::tell` does, for this family.
   void tell(const Reset<Key<A>>& reset, Tick now, Wire& wire);
   /// Does what `Host::send` does with a datagram, for this family.
-  void send(const Key<A>& ends, std::span<const std::byte> payload, Tick now, Wire& wire);
+  bool send(const Key<A>& ends, std::span<const std::byte> payload, Tick now, Wire& wire);
   /// Processes a notice that came in the neighbourhood. `answers`: this worker, and no other,
   /// answers the notice if it is a question.
   void hear(const Notice<A>& notice, const Neighbourhood& on, bool answers, Tick now, Wire& wire);

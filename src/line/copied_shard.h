@@ -29,10 +29,11 @@ struct CopiedShard {
   std::vector<Change> queue;
   std::size_t acknowledged = 0;
   std::size_t told = 0;
-  bool has_lost = false;     ///< too many waited: all is to be told anew
-  bool is_listed = false;    ///< the worker has been told that there are changes
-  std::uint8_t hearing = 0;  ///< number of the time that the other copy tells everything
-  bool was_master = false;   ///< since `hearing` began
+  bool tells_unproved = false;  ///< until `left_to_tell` is 0: also what no packet has proved
+  bool has_lost = false;        ///< too many waited: all is to be told anew
+  bool is_listed = false;       ///< the worker has been told that there are changes
+  std::uint8_t hearing = 0;     ///< number of the time that the other copy tells everything
+  bool was_master = false;      ///< since `hearing` began
   /// Connections told at that time, or never, were this copy's own while it was the master.
   std::optional<std::uint8_t> own;
   std::uint32_t left_to_tell = 0;  ///< connections of the shard's list to be looked at
@@ -48,7 +49,7 @@ struct CopiedShard {
   /// Forgets what was to be told and sorted.
   void forget() {
     clear();
-    has_lost = false;
+    has_lost = tells_unproved = false;
     left_to_tell = left_to_sort = 0;
   }
 };

@@ -99,6 +99,10 @@ class Family {
   void assign(unsigned shard, CopyRole role, Tick now);
   bool give_up(unsigned shard, std::size_t most);
   void tell_all(unsigned shard);
+  void tell_unproved(unsigned shard);
+  void goes_on(unsigned shard) {
+    if (tracker_) copied_[shard].was_master = false;
+  }
   void begin_all(unsigned shard);
   void end_all(unsigned shard);
   bool tell(unsigned shard, ShardCopy& copy, Tick at, Tick now, std::size_t& budget);
@@ -281,6 +285,11 @@ class Family {
   /// Returns the function that the tracker calls for a connection that has expired.
   auto expired() {
     return [this](ConnId id) { closed(id, ending(tracker_->state_of(Side::originator, id))); };
+  }
+  /// Returns the function that the tracker calls for a connection that goes on elsewhere, or in
+  /// another entry.
+  auto moved() {
+    return [this](ConnId id) { closed(id, Ending::moved); };
   }
   /// Returns the function that the tracker calls for a connection whose place a new one gets: an
   /// evicted or an expired connection.

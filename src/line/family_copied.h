@@ -29,7 +29,8 @@ void Family<TrackerType, K>::note_change(ConnId id) {
   CopiedShard<K>& shard = copied_[mark.shard];
   const bool is_others = shard.role == CopyRole::slave && mark.is_with_other;
   if (shard.role == CopyRole::none || is_others || mark.is_queued) return;
-  if (tracker_->proof_of(id) == Proof::none && !mark.is_told) return;
+  const bool is_worth_it = tracker_->proof_of(id) != Proof::none || shard.tells_unproved;
+  if (!is_worth_it && !mark.is_told) return;
   mark.is_queued = true;
   enqueue(mark.shard, tracker_->key_of(id), id);
 }
@@ -87,7 +88,7 @@ bool Family<TrackerType, K>::give_up(unsigned shard, std::size_t most) {
     for (; most > 0; --most) {
       const ConnId id = tracker_->first_of(shard);
       if (id == ConnId::none) break;
-      tracker_->close(id, [this](ConnId gone) { closed(gone, Ending::moved); });
+      tracker_->close(id, moved());
     }
   }
   tracker_->reclaim();
@@ -99,8 +100,16 @@ void Family<TrackerType, K>::tell_all(unsigned shard) {
   if (!tracker_) return;
   CopiedShard<K>& of = copied_[shard];
   of.clear();
-  of.has_lost = false;
+  of.has_lost = of.tells_unproved = false;
   of.left_to_tell = tracker_->copied()->count(shard);
+}
+
+template <class TrackerType, class K>
+void Family<TrackerType, K>::tell_unproved(unsigned shard) {
+  if (!tracker_) return;
+  CopiedShard<K>& of = copied_[shard];
+  of.left_to_tell = tracker_->copied()->count(shard);
+  of.tells_unproved = of.left_to_tell > 0;
 }
 
 template <class TrackerType, class K>
@@ -194,6 +203,7 @@ void Family<TrackerType, K>::walk(unsigned shard, std::size_t& budget) {
     const ConnId id = tracker_->first_of(shard);
     if (id == ConnId::none) {
       of.left_to_tell = of.left_to_sort = 0;
+      of.tells_unproved = false;
       return;
     }
     --budget;
@@ -209,6 +219,7 @@ void Family<TrackerType, K>::walk(unsigned shard, std::size_t& budget) {
     }
     mark.is_queued = false;  // the queue may have been cleared since
     note_change(id);
+    of.tells_unproved &= of.left_to_tell > 0;
     tracker_->rotate(shard);
   }
   tracker_->reclaim();
@@ -308,7 +319,7 @@ template <class TrackerType, class K>
 void Family<TrackerType, K>::replace(ConnId id) {
   [[maybe_unused]] const auto guard = tracker_->writing();
   tracker_->copied()->mark(id).is_told = false;
-  tracker_->close(id, [this](ConnId gone) { closed(gone, Ending::moved); });
+  tracker_->close(id, moved());
 }
 
 /// Returns the life of a connection as it goes on here. The other copy tells no sequence numbers as

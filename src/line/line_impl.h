@@ -15,6 +15,7 @@
 #include "fragments/fragments.h"
 #include "line/family.h"
 #include "line/line.h"
+#include "line/line_copied.h"
 #include "line/probe.h"
 #include "parse/check.h"
 #include "parse/parse.h"
@@ -190,42 +191,8 @@ class LineOf final : public Line {
         bursts_{std::make_unique<Burst>(), std::make_unique<Burst>(), std::make_unique<Burst>()},
         again_(std::make_unique<Burst>()) {
     for (unsigned shard = 0; config.copies && shard < config.shards_that_move; ++shard)
-      copied_.push_back(std::make_unique<Copied>(*this, shard));
+      copied_.push_back(std::make_unique<Copied>(shard, v4_, v6_, now_, may_copy_));
   }
-
-  /// The connections of a shard that has a copy.
-  class Copied final : public ShardCopy::Records {
-   public:
-    Copied(LineOf& line, unsigned shard) : line_(line), shard_(shard) {}
-
-    bool tell(ShardCopy& copy, Tick now) override {
-      const bool is_all = line_.v4_.tell(shard_, copy, now, line_.now_, line_.may_copy_);
-      return line_.v6_.tell(shard_, copy, now, line_.now_, line_.may_copy_) && is_all;
-    }
-    void tell_all() override {
-      line_.v4_.tell_all(shard_);
-      line_.v6_.tell_all(shard_);
-    }
-    void begin_all() override {
-      line_.v4_.begin_all(shard_);
-      line_.v6_.begin_all(shard_);
-    }
-    void end_all() override {
-      line_.v4_.end_all(shard_);
-      line_.v6_.end_all(shard_);
-    }
-    Applied apply(std::span<const std::byte> record) override {
-      std::uint32_t family = 0;
-      if (record.size() >= sizeof(family)) std::memcpy(&family, record.data(), sizeof(family));
-      if (family == kCarriedFamily<KeyV4>) return line_.v4_.apply(shard_, record, line_.now_);
-      if (family == kCarriedFamily<KeyV6>) return line_.v6_.apply(shard_, record, line_.now_);
-      return Applied::malformed;
-    }
-
-   private:
-    LineOf& line_;
-    unsigned shard_;
-  };
 
   /// Calls `work(family, id)` for the cursor's family and id. `work` returns the id to go on with,
   /// none at the family's end. Returns the cursor to go on with.
@@ -480,6 +447,7 @@ class LineOf final : public Line {
   Tick now_;  // the latest tick of a burst
   std::array<std::unique_ptr<Burst>, 3> bursts_;
   std::unique_ptr<Burst> again_;  // packets of the burst being served that come again
+  using Copied = LineCopied<V4, V6>;
   std::vector<std::unique_ptr<Copied>> copied_;  // by shard
   std::size_t may_copy_ = 0;  // connections that may be looked at to tell all, or to end some
   [[no_unique_address]] Probe probe_;

@@ -100,8 +100,6 @@ Result<void> check_live(const Config& config) {
             std::string(config.uses_few_workers ? "workers = \"auto\"" : "spread.level = true") +
                 " moves connections between tables, and sharing = \"" + sharing_of(config) +
                 "\" has one for all workers: give sharing = \"sharded\", or leave sharing out");
-  const std::string_view alone = config.function->facts().stays_alone;
-  refuse_if(config.servers && config.servers->is_cluster && !alone.empty(), alone);
   if (wrong.empty()) return {};
   return std::unexpected(Error{wrong, Error::Kind::usage});
 }
@@ -114,6 +112,16 @@ std::shared_ptr<Owners> make_owners(const Config& config, const Secret& secret) 
       std::move(spread), Indirection(config.spread.entries, config.workers), config.workers);
 }
 
+Copies::Settings copies_settings(const Config& config, const ServersKey& key,
+                                 const Secret& spread) {
+  return {.number = config.servers->number,
+          .key = key,
+          .ends = config.servers->ends,
+          .is_cluster = config.servers->is_cluster,
+          .spread = spread,
+          .needs_grants = config.function->facts().needs_grants};
+}
+
 Result<void> Live::prepare(const Config& config, const std::vector<std::string>& eal_options) {
   return Devices::prepare(link_settings(config), eal_options);
 }
@@ -121,8 +129,8 @@ Result<void> Live::prepare(const Config& config, const std::vector<std::string>&
 namespace {
 
 /// Checks that any packet can hop to another server of a cluster. Errors: usage.
-Result<void> check_hops(const Config& config, const Devices& devices) {
-  if (!config.servers || !config.servers->is_cluster) return {};
+Result<void> prepare_hops(const Config& config, const Devices& devices, Copies* copies) {
+  if (copies == nullptr || !copies->is_cluster()) return {};
   const auto& ends = config.servers->ends;
   const bool is_v4 = std::holds_alternative<KeyV4>(ends);
   const auto link_of = [](const auto& own, const auto& key) {
@@ -135,9 +143,16 @@ Result<void> check_hops(const Config& config, const Devices& devices) {
     if (other != link) largest = std::max(largest, devices.mtu(other));
   }
   const std::size_t head = is_v4 ? kDatagramHead<KeyV4> : kDatagramHead<KeyV6>;
-  const std::size_t needed = head + WorkersCopies::kHopBytes + kEthernetHeader + largest;
-  if (devices.mtu(link) >= needed) return {};
+  const std::size_t more = head + WorkersCopies::kHopBytes;
+  const std::size_t needed = more + kEthernetHeader + largest;
+  copies->set_most_hop(std::max<std::size_t>(devices.mtu(link), more) - more);
   const std::string port = "port " + config.live.ports[link].name;
+  if (largest == 0)
+    return std::unexpected(Error{"cluster.address is on the only " + port +
+                                     ": packets that go to other servers are larger than those "
+                                     "that come; give the servers' network a port of its own",
+                                 Error::Kind::usage});
+  if (devices.mtu(link) >= needed) return {};
   return std::unexpected(Error{
       "cluster.address is on " + port + ", whose MTU is " + std::to_string(devices.mtu(link)) +
           ": packets of other ports go to other servers "
@@ -156,7 +171,8 @@ Result<std::unique_ptr<Live>> Live::open(const Config& config, const LiveOptions
   if (!devices) return std::unexpected(devices.error());
   std::unique_ptr<Live> live(new Live);
   live->devices_ = std::move(*devices);
-  if (auto ok = check_hops(config, *live->devices_); !ok) return std::unexpected(ok.error());
+  if (auto ok = prepare_hops(config, *live->devices_, options.copies); !ok)
+    return std::unexpected(ok.error());
 
   auto kernel = open_kernel(config, *live->devices_);
   if (!kernel) return std::unexpected(kernel.error());

@@ -27,6 +27,9 @@ struct LiveOptions {
 /// Returns the owners of shards for a configuration's workers; without a spread if the workers
 /// share their tables.
 std::shared_ptr<Owners> make_owners(const Config& config, const Secret& secret);
+/// Returns the settings of a configuration with other servers. `spread`: the secret of
+/// `make_owners`.
+Copies::Settings copies_settings(const Config& config, const ServersKey& key, const Secret& spread);
 
 /// One thread at a time uses a `Live`; meanwhile any thread may read counters.
 class Live {

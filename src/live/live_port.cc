@@ -86,7 +86,8 @@ bool LivePort::receive(Burst& burst) {
   if (hub_->kernel() != nullptr)
     options_.guards_host ? receive_from_kernel(burst) : send_for_kernel();
   host_.unwrap(burst, std::span(arrivals_).first(arrived_));
-  for_each_bit(burst.from_customer, [&](unsigned i) { Devices::mark_of_customer(burst, i); });
+  for_each_bit(burst.from_customer & ~burst.hopped,
+               [&](unsigned i) { Devices::mark_of_customer(burst, i); });
   parse(burst, link_type());
   host_.admit(burst, std::span(arrivals_).first(arrived_));
   flush();  // sends packets that waited for their next hop before newer ones
@@ -273,7 +274,7 @@ std::uint64_t LivePort::take_copies(Burst& burst, Lane<K>& lane) {
   return taken;
 }
 
-/// The packet comes in the next burst. The host has checked it where it came first.
+/// The packet comes in one of the next bursts. The host has checked it where it came first.
 bool LivePort::take_hop(std::span<const std::byte> frame, unsigned link, Zone customer) {
   if (link >= hub_->devices().links() || again_.size() == kMostAgain) return false;
   const Outgoing made = make(static_cast<unsigned>(frame.size()));

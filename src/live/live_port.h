@@ -187,8 +187,8 @@ class LivePort final : public Port,
   void hear(Handle packet) override;
   void copy(Handle packet) override;
   // --- WorkersCopies::Way
-  void send_to(const AnyKey& ends, std::span<const std::byte> datagram) override {
-    host_.send(ends, datagram, now_, *this);
+  bool send_to(const AnyKey& ends, std::span<const std::byte> datagram) override {
+    return host_.send(ends, datagram, now_, *this);
   }
   bool take_hop(std::span<const std::byte> frame, unsigned link, Zone customer) override;
   bool give_to_kernel(Handle handle, unsigned link) override;

@@ -23,7 +23,7 @@ enum class Ending : std::uint8_t {
   evicted,
   killed,  ///< a user or program ended it
   /// Its function could no longer serve it: say, a balancer's backend was gone; or its shard has
-  /// its copies at other servers now.
+  /// its copies at other servers now; or another server has told it anew.
   moved,
 };
 inline constexpr std::size_t kEndings = 7;

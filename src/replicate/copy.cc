@@ -38,6 +38,8 @@ bool ShardCopy::assign(const Assignment& to, Tick now) {
   receiving_.reset();
   grants_of_other_.clear();
   owes_answer_ = needs_all_ = false;
+  leaving_.clear();
+  ++changes_of_use_;
   begin_stream(now);
   return true;
 }
@@ -51,6 +53,8 @@ void ShardCopy::give_up(Tick now) {
   grants_.clear();
   grants_of_other_.clear();
   owes_answer_ = needs_all_ = false;
+  leaving_.clear();
+  ++changes_of_use_;
   begin_stream(now);
 }
 
@@ -64,18 +68,50 @@ void ShardCopy::begin_stream(Tick now) {
   if (now_.role == CopyRole::none || now_.other == Member::none) return sending_.close();
   if (tells_all_) records_->tell_all();
   sending_.open(now);
+  tell_left();
 }
 
 void ShardCopy::grant(std::uint32_t number) {
-  grants_.try_emplace(number);
+  if (leaves(number) || !grants_.try_emplace(number).second) return;
   withdrawn_.erase(number);
+  ++changes_of_use_;
 }
 
 void ShardCopy::withdraw(std::uint32_t number) {
+  std::erase(leaving_, number);
+  stop_using(number);
+}
+
+void ShardCopy::stop_using(std::uint32_t number) {
   const auto was = grants_.find(number);
   if (was == grants_.end()) return;
   if (was->second.told) withdrawn_.insert(number);
   grants_.erase(was);
+  ++changes_of_use_;
+}
+
+void ShardCopy::hand_back(std::uint32_t number) {
+  if (!grants_.contains(number)) return;
+  stop_using(number);
+  leaving_.push_back(number);
+  tell_left();
+}
+
+/// Begins to tell the connections that use the grants that leave.
+void ShardCopy::tell_left() {
+  if (leaving_.empty()) return;
+  left_ = Left::telling;
+  records_->tell_unproved();
+}
+
+/// Looks whether the other copy knows them by now. `is_all`: nothing is left to be told.
+void ShardCopy::note_left(bool is_all) {
+  if (left_ == Left::telling && is_all && !tells_all_) {
+    left_ = Left::told;
+    left_at_ = sending_.next();
+  }
+  if (left_ == Left::told && is_in_sync_ && sending_.acknowledged() >= left_at_)
+    left_ = Left::known;
 }
 
 bool ShardCopy::may_use(std::uint32_t number) const {
@@ -138,7 +174,7 @@ void ShardCopy::began(const Message& message) {
   was_master_.reset();
   is_in_sync_ = agrees;
   needs_all_ = goes_on && !agrees;
-  if (!agrees) records_->begin_all();
+  agrees ? records_->goes_on() : records_->begin_all();
 }
 
 void ShardCopy::apply(RecordKind kind, std::span<const std::byte> body) {
@@ -188,7 +224,9 @@ void ShardCopy::acknowledged(const MessageHead& head, Tick now) {
     if (now_.role == CopyRole::master) is_in_sync_ = true;
   }
   for (auto& [number, grant] : grants_) {
-    if (grant.told && *grant.told < until) grant.is_on_record = true;
+    if (grant.is_on_record || !grant.told || *grant.told >= until) continue;
+    grant.is_on_record = true;
+    ++changes_of_use_;
   }
 }
 
@@ -209,10 +247,12 @@ void ShardCopy::tell(Tick now) {
   if (!sending_.is_open()) return;
   tell_grants(now);
   const bool is_all = records_->tell(*this, now);
-  if (!tells_all_ || !is_all || !sending_.has_room()) return;
-  tells_all_ = false;
-  told_all_at_ = sending_.next();
-  sending_.append(RecordKind::told_all, {}, now);
+  if (tells_all_ && is_all && sending_.has_room()) {
+    tells_all_ = false;
+    told_all_at_ = sending_.next();
+    sending_.append(RecordKind::told_all, {}, now);
+  }
+  note_left(is_all);
 }
 
 void ShardCopy::send(Outbox& out, Tick now) {

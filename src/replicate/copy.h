@@ -17,12 +17,15 @@
 // 4. A port that a connection used goes to another customer only once the other copy knows of the
 //    connection's end (`is_known`), and while no member of an earlier assignment may still have the
 //    connection (`is_settled`). The caller sees to that.
-// 5. The master is in sync once the slave has applied all that there was when the stream began,
+// 5. A copy that gets a grant knows the connections that use it: a master hands the grant back once
+//    the slave has applied all of them (`handed_back`).
+// 6. The master is in sync once the slave has applied all that there was when the stream began,
 //    and unless the slave has been silent since for `kStalled`.
 //
 // There is no clock, socket or thread here. One thread, the worker's, uses a copy.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -32,6 +35,7 @@
 #include <set>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "millrace/types.h"
 #include "replicate/message.h"
@@ -71,6 +75,10 @@ class ShardCopy {
     virtual bool tell(ShardCopy& copy, Tick now) = 0;
     /// All connections are to be told, also those that were told before.
     virtual void tell_all() = 0;
+    /// Connections that are not worth telling yet are to be told, too: those that there are now.
+    virtual void tell_unproved() = 0;
+    /// The other copy goes on from what this one had told as the master: both have the same.
+    virtual void goes_on() = 0;
     /// The other copy begins to tell all its connections, ...
     virtual void begin_all() = 0;
     /// ... and has told all: those that it had told earlier, and has not told again, are gone.
@@ -121,8 +129,25 @@ class ShardCopy {
   /// used any more when `withdraw` returns.
   void grant(std::uint32_t number);
   void withdraw(std::uint32_t number);
+  /// The store is to give the grant, which connections may use, to another member. It is not used
+  /// any more when this returns, and is in `handed_back` once the other copy knows all those
+  /// connections. It begins anew in the next assignment, or after `withdraw`.
+  void hand_back(std::uint32_t number);
+  /// Returns the grants that another member may have by now.
+  std::span<const std::uint32_t> handed_back() const {
+    return left_ == Left::known ? std::span<const std::uint32_t>(leaving_)
+                                : std::span<const std::uint32_t>();
+  }
+  /// True if the grant was handed back, in this assignment.
+  bool leaves(std::uint32_t number) const {
+    return std::ranges::find(leaving_, number) != leaving_.end();
+  }
+  std::size_t grants() const { return grants_.size(); }
+  bool has(std::uint32_t number) const { return grants_.contains(number); }
   /// True if connections may be opened with the grant.
   bool may_use(std::uint32_t number) const;
+  /// Returns a number that changes whenever `may_use` may have.
+  std::uint64_t changes_of_use() const { return changes_of_use_; }
   /// Returns the grants of the other copy, as far as it has told them.
   const std::set<std::uint32_t>& grants_of_other() const { return grants_of_other_; }
 
@@ -152,6 +177,10 @@ class ShardCopy {
   /// the master has told it since.
   bool is_in_sync() const { return is_in_sync_; }
   bool is_settled() const { return now_.is_settled; }
+  /// True of a master that tells the slave all that there is, and is heard by it.
+  bool is_telling() const {
+    return now_.role == CopyRole::master && sending_.is_open() && !is_in_sync_;
+  }
   /// Number of the next record that is told.
   std::uint64_t next() const { return sending_.next(); }
   /// All records of this stream before that number are applied at the other copy.
@@ -177,6 +206,9 @@ class ShardCopy {
   void acknowledged(const MessageHead& head, Tick now);
   void tell_grants(Tick now);
   void tell(Tick now);
+  void stop_using(std::uint32_t number);
+  void tell_left();
+  void note_left(bool is_all);
 
   std::uint32_t shard_;
   Records* records_;
@@ -199,6 +231,13 @@ class ShardCopy {
   std::map<std::uint32_t, Grant> grants_;
   std::set<std::uint32_t> withdrawn_;  // to be told
   std::set<std::uint32_t> grants_of_other_;
+  std::uint64_t changes_of_use_ = 0;
+  // Grants that were handed back: their connections are still to be told; are told, up to the
+  // record `left_at_`; are known to the other copy.
+  enum class Left : std::uint8_t { telling, told, known };
+  std::vector<std::uint32_t> leaving_;
+  Left left_ = Left::known;
+  std::uint64_t left_at_ = 0;
   Counters counters_;
 };
 

@@ -32,6 +32,8 @@ class Side final : public ShardCopy::Records, public ShardCopy::Outbox {
   void tell_all() override {
     changed = core.role() == CopyRole::master ? connections : std::set<std::uint32_t>{};
   }
+  void tell_unproved() override { changed.insert(unproved.begin(), unproved.end()); }
+  void goes_on() override {}
   void begin_all() override { stale = connections; }
   void end_all() override {
     for (const std::uint32_t key : stale) connections.erase(key);
@@ -70,6 +72,7 @@ class Side final : public ShardCopy::Records, public ShardCopy::Outbox {
   std::set<std::uint32_t> connections;
   std::set<std::uint32_t> changed;
   std::set<std::uint32_t> stale;
+  std::set<std::uint32_t> unproved;
   unsigned told = 0;
   struct Sent {
     Member to;
@@ -198,6 +201,41 @@ TEST_F(Copies, AGrantIsUsedOnceTheOtherCopyHasItOnRecord) {
   EXPECT_FALSE(one.core.may_use(11));
   run(15, 18);
   EXPECT_TRUE(two.core.grants_of_other().empty());
+}
+
+TEST_F(Copies, AGrantIsHandedBackOnceTheOtherCopyKnowsItsConnections) {
+  begin();
+  one.core.grant(11);
+  one.core.grant(12);
+  run(10, 13);
+  one.connections.insert(5);
+  one.unproved.insert(5);
+  one.core.hand_back(11);
+  EXPECT_FALSE(one.core.may_use(11));
+  EXPECT_TRUE(one.core.may_use(12));
+  one.exchange({&two}, Tick{13});
+  EXPECT_TRUE(one.core.handed_back().empty()) << "the slave has not said yet that it has them";
+  run(14, 17);
+  EXPECT_TRUE(two.connections.contains(5)) << "connections are told that would not be otherwise";
+  ASSERT_EQ(one.core.handed_back().size(), 1U);
+  EXPECT_EQ(one.core.handed_back().front(), 11U);
+  one.core.grant(11);
+  EXPECT_FALSE(one.core.has(11)) << "the store has not heard of it yet";
+  one.core.withdraw(11);
+  EXPECT_TRUE(one.core.handed_back().empty());
+  one.core.grant(11);
+  EXPECT_TRUE(one.core.has(11)) << "the store gives it anew";
+}
+
+TEST_F(Copies, ANewSlaveIsToldWhatUsesGrantsThatLeave) {
+  begin();
+  one.core.grant(11);
+  run(10, 13);
+  one.core.hand_back(11);
+  one.core.assign({2, CopyRole::master, kThree}, Tick{13});
+  EXPECT_FALSE(one.core.leaves(11)) << "the new slave knows nothing yet: all begins anew";
+  one.core.grant(11);
+  EXPECT_TRUE(one.core.has(11));
 }
 
 TEST_F(Copies, ACopyAloneUsesItsGrantsAtOnce) {

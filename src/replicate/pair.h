@@ -39,8 +39,9 @@ struct Hello {
   std::uint8_t unused = 0;
   std::uint32_t shards = 0;
   std::uint32_t agreement = 0;  ///< digest of what both must have in common: `PairSettings`
+  std::uint32_t spread = 0;     ///< in a cluster: digest of what tells a packet's shard
 };
-static_assert(sizeof(Hello) == 16 && std::is_trivially_copyable_v<Hello>);
+static_assert(sizeof(Hello) == 20 && std::is_trivially_copyable_v<Hello>);
 
 struct PairSettings {
   unsigned number = 1;  ///< this server's, 1 or 2

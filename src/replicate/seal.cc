@@ -210,7 +210,7 @@ std::optional<Opener::Opened> Opener::open(std::span<const std::byte> datagram) 
     ++counters_.replayed;
     return std::nullopt;
   }
-  return Opened{sender->first, content_};
+  return Opened{sender->first, head.number, content_};
 }
 
 }  // namespace millrace

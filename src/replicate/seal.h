@@ -56,7 +56,7 @@ std::optional<SealedFor> ends_of(std::span<const std::byte> datagram);
 inline constexpr std::size_t kSealBytes = 44;
 
 /// The numbers that have come from one sender (RFC 4303, 3.4.3). Numbers that are `kBehind` or more
-/// below the highest count as known.
+/// below the highest, or up to 127 less, count as known.
 class ReplayWindow {
  public:
   static constexpr unsigned kBehind = 1024;
@@ -106,6 +106,7 @@ class Opener {
   };
   struct Opened {
     Member sender;
+    std::uint64_t number;                ///< the datagram's, from 1 on: greater than those before
     std::span<const std::byte> content;  ///< valid until the next call
   };
 
@@ -117,6 +118,11 @@ class Opener {
   std::size_t senders() const { return senders_.size(); }
   /// Opens nothing more of that member, ...
   void forget(Member sender) { senders_.erase(sender); }
+  /// Opens nothing more of members of which `is_gone(member)` is true.
+  template <class IsGone>
+  void forget_if(IsGone&& is_gone) {
+    std::erase_if(senders_, [&](const auto& one) { return is_gone(one.first); });
+  }
   /// ... or of any.
   void forget_all() { senders_.clear(); }
   /// Opens a datagram. None: it is not for this member from one that is admitted, or it came

@@ -26,8 +26,9 @@ TEST(Replication, KeepsItsRules) {
 
 TEST(Replication, MistakesAreFound) {
   SCOPED_TRACE(repeat());
-  for (const Mistake mistake : {Mistake::epoch_unchecked, Mistake::acknowledged_early,
-                                Mistake::grant_kept, Mistake::slave_ages, Mistake::reused_early}) {
+  for (const Mistake mistake :
+       {Mistake::epoch_unchecked, Mistake::acknowledged_early, Mistake::grant_kept,
+        Mistake::slave_ages, Mistake::reused_early, Mistake::handed_back_early}) {
     bool is_found = false;
     for (unsigned n = 0; n < 100 && !is_found; ++n)
       is_found = !World(seed() + n, mistake).run(60'000).empty();

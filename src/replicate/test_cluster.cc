@@ -78,7 +78,7 @@ void Copy::assign(const Assignment& to) {
 
 void Copy::get(std::uint32_t grant) {
   core.grant(grant);
-  if (!grants.insert(grant).second) return;
+  if (!core.has(grant) || !grants.insert(grant).second) return;
   for (unsigned p = 0; p < kPortsOfGrant; ++p) {
     const std::uint32_t port = grant * kPortsOfGrant + p;
     rests_until[port] = world_.now + kRest;
@@ -113,21 +113,20 @@ std::optional<std::uint32_t> Copy::free_port(std::uint32_t customer) {
   return std::nullopt;
 }
 
-/// Returns grants to the store that no connection uses, if there are many.
-void Copy::return_unused(ShardRecord& record) {
-  std::vector<std::uint32_t> unused;
-  constexpr std::uint32_t kNobody = UINT32_MAX;
-  constexpr std::size_t kMostUnused = 6;
-  for (const std::uint32_t grant : grants) {
-    bool is_unused = !uses(grant);
-    for (unsigned p = 0; p < kPortsOfGrant && is_unused; ++p)
-      is_unused = is_free(grant * kPortsOfGrant + p, kNobody);
-    if (is_unused) unused.push_back(grant);
+/// Hands grants back, most of them used by connections.
+void Copy::hand_back(ShardRecord& record) {
+  const bool is_early = world_.mistake == Mistake::handed_back_early;
+  const std::size_t most = world_.chance(20) ? kMost / 2 : kMost;
+  while ((core.is_in_sync() || is_early) && grants.size() > most) {
+    auto at = grants.begin();
+    std::advance(at, world_.below(static_cast<unsigned>(grants.size())));
+    core.hand_back(*at);
+    if (is_early) record.grants[*at] = {};
+    grants.erase(at);
   }
-  for (; unused.size() > kMostUnused; unused.pop_back()) {
-    core.withdraw(unused.back());
-    grants.erase(unused.back());
-    record.grants[unused.back()] = {};
+  for (const std::uint32_t grant : core.handed_back()) record.grants[grant] = {};
+  for (std::uint32_t grant = 0; grant < kGrants; ++grant) {
+    if (core.leaves(grant) && record.grants[grant].holder != member_) core.withdraw(grant);
   }
 }
 
@@ -369,7 +368,7 @@ void World::follow_store(unsigned n) {
         copy->get(g);
       }
     }
-    if (is_master) copy->return_unused(record);
+    if (is_master) copy->hand_back(record);
   }
 }
 
@@ -401,6 +400,8 @@ void World::manage(bool moves) {
     }
     for (const Member holder : {record.master, record.slave}) {
       if (is_lost(holder)) continue;
+      const bool knows_all = holder == record.master || record.is_in_sync;
+      if (!knows_all) continue;
       const Copy* const copy = copy_of(holder, shard);
       const auto unused = std::ranges::count_if(record.grants, [&](const GrantRecord& grant) {
         const auto g = static_cast<std::uint32_t>(&grant - record.grants.data());

@@ -32,6 +32,7 @@ enum class Mistake : std::uint8_t {
   grant_kept,          // a deposed member uses a grant that the store has taken back
   slave_ages,          // a slave ends connections that it thinks idle
   reused_early,        // a port goes to another customer though another server may use it
+  handed_back_early,   // a grant is handed back before the slave knows the connections that use it
 };
 
 constexpr unsigned kServers = 4;
@@ -41,6 +42,7 @@ constexpr unsigned kCustomers = 4;
 constexpr unsigned kGrants = 24;       // of a shard
 constexpr unsigned kPortsOfGrant = 4;  // all of one customer
 constexpr unsigned kWanted = 3;        // grants that a copy should have unused
+constexpr unsigned kMost = 8;          // grants that a master keeps
 constexpr int kIdle = 900;             // ticks until a connection expires
 constexpr int kRest = 300;             // ticks for which a server lets the ports of a customer rest
 constexpr int kLeast = 250;            // ticks after which a port may have another customer at all
@@ -69,6 +71,8 @@ class Copy final : public ShardCopy::Records {
 
   bool tell(ShardCopy& copy, Tick now) override;
   void tell_all() override;
+  void tell_unproved() override {}  // all are told anyway
+  void goes_on() override {}
   void begin_all() override {
     stale_.clear();
     for (const auto& [key, connection] : connections) stale_.insert(key);
@@ -85,7 +89,7 @@ class Copy final : public ShardCopy::Records {
   void age();
   void note_acknowledged();
   void get(std::uint32_t grant);
-  void return_unused(ShardRecord& record);
+  void hand_back(ShardRecord& record);
   bool uses(std::uint32_t grant) const {
     return std::ranges::any_of(
         connections, [grant](const auto& one) { return one.second.port / kPortsOfGrant == grant; });

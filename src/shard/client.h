@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <compare>
 #include <cstdint>
+#include <optional>
 
+#include "core/address_numbers.h"
 #include "core/steering.h"
 #include "millrace/key.h"
 
@@ -17,6 +19,12 @@ struct ClientEnd {
 
   friend auto operator<=>(const ClientEnd&, const ClientEnd&) = default;
 };
+
+/// Returns the hash of the i-th of the keys that `steered` is about, if it says it.
+inline std::optional<std::uint32_t> hash_given(const Steered& steered, unsigned i) {
+  if (!steered.is_by_number(i)) return std::nullopt;
+  return number_of(steered.owner[i]);
+}
 
 /// Returns the client's end of a connection, by `key`, the i-th of the keys that `steered` is
 /// about; or its owner, without a port. If `steered` names no end for the key, returns the lesser

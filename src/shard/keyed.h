@@ -26,6 +26,10 @@ class KeyedSpread final : public Spread {
   void hash_all(const Steered& steered, std::span<const K> keys,
                 std::span<std::uint32_t> hashes) const {
     for (unsigned i = 0; i < keys.size(); ++i) {
+      if (const auto given = hash_given(steered, i)) {
+        hashes[i] = *given;
+        continue;
+      }
       const auto client = client_of(steered, i, keys[i]);
       K end;
       end.source = client.address;

@@ -75,6 +75,10 @@ void ToeplitzSpread::hash_all(const Steered& steered, std::span<const K> keys,
                               std::span<std::uint32_t> hashes) const {
   for (unsigned i = 0; i < keys.size(); ++i) {
     const K& key = keys[i];
+    if (const auto given = hash_given(steered, i)) {
+      hashes[i] = *given;
+      continue;
+    }
     Input input;
     if (ends_ == Ends::client) {
       const auto client = client_of(steered, i, key);

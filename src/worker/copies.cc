@@ -63,14 +63,14 @@ Result<Secret> Copies::spread_secret(const ClusterKey& key) {
   return secret;
 }
 
-std::uint32_t Copies::agreement(std::span<const CarriedPart> parts, std::string_view settings) {
+auto Copies::agreement(std::span<const CarriedPart> parts, std::string_view settings) -> Agreement {
   std::string all(settings);
   for (const CarriedPart& part : parts) {
     for (const std::uint32_t number : {part.family, std::uint32_t{part.version}, part.image_bytes})
       all.append(1, ' ').append(std::to_string(number));
     all.append(1, ' ').append(part.name());
   }
-  return digest_of(all);
+  return {.records = digest_of(all), .spread = digest_of(settings)};
 }
 
 Copies::Copies(const Settings& settings, unsigned workers, std::shared_ptr<const Owners> owners)
@@ -78,19 +78,19 @@ Copies::Copies(const Settings& settings, unsigned workers, std::shared_ptr<const
       self_(new_member()),
       owners_(std::move(owners)),
       start_(std::chrono::steady_clock::now()),
-      agreement_(settings.agreement),
       pair_({.number = settings.number,
              .self = self_,
              .version = kCarriedVersion,
              .shards = owners_->shards(),
-             .agreement = settings.agreement,
              .has_settled = settings.has_settled,
              .is_sure = settings.is_sure}),
       is_active_(settings.is_active),
+      handed_back_(owners_->shards()),
       in_sync_(owners_->shards()),
       workers_(workers) {
   for (OfWorker& worker : workers_) worker.packets = std::vector<Counter>(owners_->shards());
   if (settings.is_cluster) {
+    grants_ = std::make_shared<Grants>(owners_->shards(), settings.spread);
     const Placement::OfShard nobodys{.master = Placement::kNowhere, .slave = Placement::kNowhere};
     place({.shards = std::vector(owners_->shards(), nobodys), .hops = true});
   } else {
@@ -137,9 +137,9 @@ bool Copies::are_all_alive() const {
   });
 }
 
-void Copies::set_agreement(std::uint32_t agreement) {
+void Copies::set_agreement(const Agreement& agreement) {
   agreement_.store(agreement, std::memory_order_relaxed);
-  with_pair([&](Pair& pair) { pair.set_agreement(agreement); });
+  with_pair([&](Pair& pair) { pair.set_agreement(agreement.records); });
 }
 
 std::uint64_t Copies::count(Counter CopiesCounters::* counter) const {
@@ -182,15 +182,21 @@ void Copies::note_in_sync() {
 
 std::pair<Hello, Epoch> Copies::hello() const {
   const std::scoped_lock lock(mutex_);
-  return {pair_.hello(), pair_.assignment().epoch};
+  Hello hello = pair_.hello();
+  hello.spread = agreement().spread;
+  return {hello, pair_.assignment().epoch};
 }
 
 void Copies::hear(Member from, Epoch epoch, const Hello& hello, const Peer* peer) {
   if (!is_cluster()) return with_pair([&](Pair& pair) { pair.hear(from, epoch, hello, now()); });
   if (peer == nullptr) return;
-  const bool agrees = hello.version == kCarriedVersion && hello.shards == shards() &&
-                      hello.agreement == agreement();
-  peer->state->agrees.store(agrees, std::memory_order_relaxed);
+  Peer::State& state = *peer->state;
+  const bool spreads_alike = hello.shards == shards() && hello.spread == agreement().spread;
+  const bool agrees =
+      spreads_alike && hello.version == kCarriedVersion && hello.agreement == agreement().records;
+  state.heard_ms.store(now_ms(), std::memory_order_relaxed);
+  state.spreads_alike.store(spreads_alike, std::memory_order_relaxed);
+  state.agrees.store(agrees, std::memory_order_relaxed);
 }
 
 // --- a pair
@@ -205,6 +211,8 @@ void Copies::place_pair() {
                                 .both_are_new = pair_.both_are_new(),
                                 .is_sure = false}};
   Peer other{.member = pair_.other(), .ends = settings_.ends};
+  if (placement_ && placement_->peers.front().member == other.member)
+    other.state = placement_->peers.front().state;
   other.state->agrees.store(pair_.agrees(), std::memory_order_relaxed);
   placement.peers.push_back(std::move(other));
   placement.shards.assign(owners_->shards(), {.assignment = pair_.assignment()});
@@ -251,14 +259,21 @@ std::optional<AnyKey> Copies::ends_to(const AnyAddress& address) const {
 bool Copies::follow(Placement placement) {
   const std::scoped_lock lock(mutex_);
   for (std::size_t shard = 0; shard < placement.shards.size(); ++shard) {
-    Assignment& is = placement.shards[shard].assignment;
+    Placement::OfShard& of = placement.shards[shard];
+    Assignment& is = of.assignment;
     const Assignment& was = placement_->shards[shard].assignment;
-    const bool differs = was.role != is.role || was.other != is.other;
-    if (is.role == CopyRole::none) {
-      is.epoch = std::max(is.epoch, was.epoch);
-    } else if (is.epoch < was.epoch || (is.epoch == was.epoch && differs)) {
-      return false;
+    if (is.epoch == 0) {
+      is.epoch = was.epoch;
+      continue;
     }
+    if (is.epoch > was.epoch) continue;
+    const bool is_same = is.role == was.role && is.other == was.other;
+    if (is.epoch < was.epoch || (!is_same && was.role != CopyRole::none)) return false;
+    if (is_same) continue;
+    is = was;
+    of.grants = 0;
+    if (of.master == Placement::kHere) of.master = Placement::kNowhere;
+    if (of.slave == Placement::kHere) of.slave = Placement::kNowhere;
   }
   for (Peer& peer : placement.peers) {
     const auto was = std::ranges::find(placement_->peers, peer.member, &Peer::member);

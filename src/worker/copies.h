@@ -35,11 +35,12 @@ namespace millrace {
 struct alignas(64) CopiesCounters {
   Counter datagrams_in;  ///< from other servers, opened
   Counter datagrams_out;
+  Counter not_sent;     ///< datagrams for which there was no memory, or no way
   Counter hops_in;      ///< packets that other servers have sent here
   Counter hops_out;     ///< packets sent to other servers
-  Counter hops_lost;    ///< packets of other servers for which there was no memory here
+  Counter hops_lost;    ///< packets that could not be sent, or for which there was no memory here
   Counter applied;      ///< records of other servers
-  Counter old_epoch;    ///< messages of an older assignment
+  Counter other_epoch;  ///< messages of an older or a newer assignment
   Counter no_place;     ///< connections of other servers that found no place here
   Counter malformed;    ///< messages or records that mean nothing
   Counter stranger;     ///< messages of a process that has no copy
@@ -59,13 +60,14 @@ struct CopiesCounterKind {
 inline constexpr std::array kCopiesCounterKinds{
     CopiesCounterKind{"datagrams_in", &CopiesCounters::datagrams_in},
     CopiesCounterKind{"datagrams_out", &CopiesCounters::datagrams_out},
+    CopiesCounterKind{"not_sent", &CopiesCounters::not_sent},
     CopiesCounterKind{"hops_in", &CopiesCounters::hops_in},
     CopiesCounterKind{"hops_out", &CopiesCounters::hops_out},
     CopiesCounterKind{"hops_lost", &CopiesCounters::hops_lost},
     CopiesCounterKind{"applied", &CopiesCounters::applied},
     CopiesCounterKind{"no_place", &CopiesCounters::no_place},
     CopiesCounterKind{"anew", &CopiesCounters::anew},
-    CopiesCounterKind{"old_epoch", &CopiesCounters::old_epoch},
+    CopiesCounterKind{"other_epoch", &CopiesCounters::other_epoch},
     CopiesCounterKind{"stranger", &CopiesCounters::stranger},
     CopiesCounterKind{"disagreeing", &CopiesCounters::disagreeing},
     CopiesCounterKind{"malformed", &CopiesCounters::malformed},
@@ -85,17 +87,22 @@ class Copies {
   /// Returns the secret by which connections are spread over shards, which all servers must share.
   /// Errors (failed): the library for encryption does not work.
   static Result<Secret> spread_secret(const ClusterKey& key);
-  /// Returns the digest of what all servers must have in common: the parts of connections, and
+  /// Digests of what all servers must have in common: the parts of connections, and
   /// what the function and the ports say of their settings.
-  static std::uint32_t agreement(std::span<const CarriedPart> parts, std::string_view settings);
+  struct Agreement {
+    std::uint32_t records = 0;  ///< the meaning of records
+    std::uint32_t spread = 0;   ///< the shards of packets
+  };
+  static Agreement agreement(std::span<const CarriedPart> parts, std::string_view settings);
 
   struct Settings {
     unsigned number = 1;  ///< this server's
     ClusterKey key{};
-    std::uint32_t agreement = 0;  ///< `PairSettings::agreement`
     /// Ends of datagrams to the other server of a pair; in a cluster to no address.
     AnyKey ends;
     bool is_cluster = false;
+    Secret spread{};            ///< `spread_secret`; in a cluster
+    bool needs_grants = false;  ///< `FunctionFacts::needs_grants`; in a cluster
     /// @name Of a pair
     /// @{
     bool is_active = false;    ///< at first
@@ -112,8 +119,8 @@ class Copies {
   /// Returns the ends of datagrams that come to this server from any address.
   const AnyKey& ends() const { return settings_.ends; }
   unsigned shards() const { return owners_->shards(); }
-  std::uint32_t agreement() const { return agreement_.load(std::memory_order_relaxed); }
-  void set_agreement(std::uint32_t agreement);
+  Agreement agreement() const { return agreement_.load(std::memory_order_relaxed); }
+  void set_agreement(const Agreement& agreement);
   /// True if the shard's copy here was in sync when it was looked at last.
   bool is_in_sync(unsigned shard) const {
     return in_sync_[shard].load(std::memory_order_relaxed) != 0;
@@ -132,10 +139,11 @@ class Copies {
   /// True if all workers follow the placement, and have no connection left of shards that have no
   /// copy here.
   bool is_followed() const;
-  /// True if the process was heard within `kSilentMs`; `hears`: and agrees.
+  /// True if the process of a cluster said hello within `kSilentMs`; `hears`: and packets can hop
+  /// there.
   bool has_heard(const Peer& peer) const;
   bool hears(const Peer& peer) const {
-    return has_heard(peer) && peer.state->agrees.load(std::memory_order_relaxed);
+    return has_heard(peer) && peer.state->spreads_alike.load(std::memory_order_relaxed);
   }
 
   /// @name Of a pair
@@ -161,10 +169,22 @@ class Copies {
   /// Returns the ends of datagrams to that address; none if it is not of the family of this
   /// server's own.
   std::optional<AnyKey> ends_to(const AnyAddress& address) const;
-  /// Makes the placement the one that workers follow. States of peers that stay are kept. Returns
-  /// false, and changes nothing, if a shard's epoch goes back, or an epoch has other copies than
-  /// before.
+  /// Makes the placement the one that workers follow. States of peers that stay are kept. A shard
+  /// with epoch 0 has no copy here. A copy that was given up begins anew only in a newer epoch.
+  /// Returns false, and changes nothing, if a shard's epoch goes back, or if this process has
+  /// another part in an epoch than before.
   bool follow(Placement placement);
+  /// Bytes of the largest frame that can hop: set before packets come.
+  std::size_t most_hop() const { return most_hop_; }
+  void set_most_hop(std::size_t bytes) { most_hop_ = bytes; }
+  /// The ports that this server may give. Null in a pair.
+  const std::shared_ptr<Grants>& grants() const { return grants_; }
+  /// Number of grants of a shard that each copy should have.
+  unsigned wanted() const { return settings_.needs_grants ? Grants::kOfShard / 2 : 0; }
+  /// Returns the grants of a shard that the store may give to another server by now.
+  Grants::Bits handed_back(unsigned shard) const {
+    return handed_back_[shard].load(std::memory_order_relaxed);
+  }
   /// @}
 
  private:
@@ -193,13 +213,16 @@ class Copies {
   Member self_;
   std::shared_ptr<const Owners> owners_;
   std::chrono::steady_clock::time_point start_;
-  std::atomic<std::uint32_t> agreement_;
+  std::atomic<Agreement> agreement_{};
   mutable std::mutex mutex_;
   Pair pair_;  // of a pair
   std::shared_ptr<const Placement> placement_;
   std::atomic<bool> is_active_;
   std::atomic<std::uint64_t> changes_ = 0;
-  std::atomic<std::uint64_t> greeted_ = 0;   // the process of a server that has asked who is there
+  std::atomic<std::uint64_t> greeted_ = 0;  // the process of a server that has asked who is there
+  std::size_t most_hop_ = 0;
+  std::shared_ptr<Grants> grants_;
+  std::vector<std::atomic<Grants::Bits>> handed_back_;  // by shard
   std::vector<std::atomic<Epoch>> in_sync_;  // for each shard: the epoch in which it is; 0: none
   std::vector<OfWorker> workers_;
 };

@@ -8,6 +8,7 @@
 
 #include "core/address.h"
 #include "function/copies.h"
+#include "function/grants.h"
 #include "millrace/key.h"
 #include "replicate/copy.h"
 
@@ -21,8 +22,10 @@ struct Peer {
 
   /// State that goes on when the placement changes. Any thread.
   struct State {
-    std::atomic<std::uint64_t> heard_ms = 0;  ///< when it was heard last; 0: never
-    std::atomic<bool> agrees = false;         ///< it means the same by records as this process
+    std::atomic<std::uint64_t> heard_ms = 0;  ///< when it said hello last; 0: never
+    std::atomic<std::uint64_t> hello = 0;     ///< number of the latest one; 0: there was none
+    std::atomic<bool> spreads_alike = false;  ///< packets are in the same shards there
+    std::atomic<bool> agrees = false;         ///< besides, it means the same by records
   };
   std::shared_ptr<State> state = std::make_shared<State>();
 };
@@ -35,7 +38,8 @@ struct Placement {
   static constexpr std::uint8_t kNowhere = 0xfe;
 
   struct OfShard {
-    Assignment assignment;  ///< this process's copy
+    Assignment assignment;    ///< this process's copy
+    Grants::Bits grants = 0;  ///< grants that this process has
     std::uint8_t master = kHere;
     std::uint8_t slave = kHere;
   };

@@ -38,6 +38,7 @@ WorkersCopies::WorkersCopies(Copies& copies, unsigned worker, Line& line, Way& w
       opener_(copies.settings_.key, copies.self()),
       open_to_all_(copies.settings_.key, Member::none),
       placement_(copies.placement()),
+      of_grants_(copies.shards()),
       ways_(copies.shards(), Placement::kNowhere),
       batches_(std::max<std::size_t>(placement_->peers.size(), 1)) {
   for (unsigned shard = 0; shard < shards_.size(); ++shard) {
@@ -76,24 +77,27 @@ auto WorkersCopies::take(std::span<const std::byte> datagram, bool is_passed, Ti
     -> OtherWorkers {
   OtherWorkers others;
   const auto ends = ends_of(datagram);
-  auto content = ends ? open(datagram, *ends) : std::nullopt;
-  if (!content) {
+  const auto opened = ends ? open(datagram, *ends) : std::nullopt;
+  if (!opened) {
     if (!ends) counters_->foreign.add(1);
-    count();
     return others;
   }
+  std::span<const std::byte> content = opened->content;
   if (!is_passed) counters_->datagrams_in.add(1);
   const Member from = process_of(ends->sender);
   const auto peer = peer_of(from);
   Peer::State* const state = peer ? placement_->peers[*peer].state.get() : nullptr;
-  if (state != nullptr) state->heard_ms.store(copies_->now_ms(), std::memory_order_relaxed);
-  while (const auto message = take_message(*content)) {
+  while (const auto message = take_message(content)) {
     if (message->head.kind == MessageHead::Kind::hello) {
-      if (!is_passed) hear(*ends, *message);
+      if (!is_passed) hear(*ends, opened->number, *message);
       continue;
     }
     // A process that is not known yet, or does not know this one, says hello, and no more.
     if (state == nullptr || ends->receiver == Member::none) continue;
+    if (message->head.kind == MessageHead::Kind::packet) {
+      if (!is_passed) take_packet(*message, *state);
+      continue;
+    }
     if (!state->agrees.load(std::memory_order_relaxed)) {
       counters_->disagreeing.add(1);
       return others;
@@ -101,8 +105,6 @@ auto WorkersCopies::take(std::span<const std::byte> datagram, bool is_passed, Ti
     const std::uint32_t shard = message->head.shard;
     if (shard >= shards_.size()) {
       counters_->malformed.add(1);
-    } else if (message->head.kind == MessageHead::Kind::packet) {
-      if (!is_passed) take_packet(*message);
     } else if (shards_[shard] == nullptr) {
       if (!is_passed) others.set(copies_->owners_->worker_of(shard));
     } else {
@@ -110,7 +112,7 @@ auto WorkersCopies::take(std::span<const std::byte> datagram, bool is_passed, Ti
       due_.push_back(static_cast<std::uint16_t>(shard));
     }
   }
-  if (!content->empty()) counters_->malformed.add(1);
+  if (!content.empty()) counters_->malformed.add(1);
   return others;
 }
 
@@ -132,8 +134,8 @@ bool WorkersCopies::may_try(const SealedFor& ends) {
 
 /// Opens a datagram. Windows of senders are kept for good: once forgotten, datagrams of theirs that
 /// somebody has stored would open again.
-std::optional<std::span<const std::byte>> WorkersCopies::open(std::span<const std::byte> datagram,
-                                                              const SealedFor& ends) {
+std::optional<Opener::Opened> WorkersCopies::open(std::span<const std::byte> datagram,
+                                                  const SealedFor& ends) {
   Opener& opener = ends.receiver == Member::none ? open_to_all_ : opener_;
   const bool is_admitted = opener.has_admitted(ends.sender);
   if (!is_admitted && !may_try(ends)) {
@@ -142,14 +144,12 @@ std::optional<std::span<const std::byte>> WorkersCopies::open(std::span<const st
   }
   if (!is_admitted && !opener.admit(ends.sender)) return std::nullopt;
   const auto opened = opener.open(datagram);
-  if (!opened) {
-    if (!is_admitted) opener.forget(ends.sender);
-    return std::nullopt;
-  }
-  return opened->content;
+  if (!opened && !is_admitted) opener.forget(ends.sender);
+  return opened;
 }
 
-void WorkersCopies::hear(const SealedFor& ends, const Message& message) {
+/// Takes a hello. One that is no newer than the latest may have come to another worker before.
+void WorkersCopies::hear(const SealedFor& ends, std::uint64_t number, const Message& message) {
   Hello hello;
   if (message.payload.size() != sizeof(hello)) return counters_->malformed.add(1);
   std::memcpy(&hello, message.payload.data(), sizeof(hello));
@@ -160,11 +160,19 @@ void WorkersCopies::hear(const SealedFor& ends, const Message& message) {
     return;
   }
   const auto peer = peer_of(from);
+  if (peer) {
+    auto& latest = placement_->peers[*peer].state->hello;
+    std::uint64_t before = latest.load(std::memory_order_relaxed);
+    while (before < number && !latest.compare_exchange_weak(before, number)) {
+    }
+    if (before >= number) return counters_->replayed.add(1);
+  }
   copies_->hear(from, message.head.epoch, hello, peer ? &placement_->peers[*peer] : nullptr);
 }
 
-void WorkersCopies::take_packet(const Message& message) {
+void WorkersCopies::take_packet(const Message& message, const Peer::State& from) {
   const MessageHead& head = message.head;
+  if (!from.spreads_alike.load(std::memory_order_relaxed)) return counters_->disagreeing.add(1);
   const bool is_one = placement_->hops && head.number <= std::numeric_limits<Zone>::max();
   if (!is_one) return counters_->malformed.add(1);
   const bool is_taken = way_->take_hop(message.payload, head.count, static_cast<Zone>(head.number));
@@ -197,9 +205,10 @@ void WorkersCopies::flush(std::size_t peer) {
   sealed_.clear();
   if (sealer_) sealer_->seal(batch.to, batch.messages, sealed_);
   batch.messages.clear();
-  if (sealed_.empty()) return;
-  counters_->datagrams_out.add(1);
-  way_->send_to(placement_->peers[peer].ends, sealed_);
+  const unsigned hops = std::exchange(batch.hops, 0);
+  const bool is_sent = !sealed_.empty() && way_->send_to(placement_->peers[peer].ends, sealed_);
+  (is_sent ? counters_->datagrams_out : counters_->not_sent).add(1);
+  if (!is_sent) counters_->hops_lost.add(hops);
 }
 
 void WorkersCopies::say_hello(std::size_t peer, Member to) {
@@ -251,7 +260,8 @@ void WorkersCopies::between_bursts(Burst& next, Burst& after) {
   for (std::size_t n = 0; n < batches_.size(); ++n) flush(n);
 }
 
-/// Goes on with the next shard that is not in sync.
+/// Goes on with the next shard that is not in sync. Waits for none whose other copy does not
+/// answer, or has to begin itself.
 void WorkersCopies::tell_all(Tick now) {
   constexpr unsigned kMost = 8;  // shards that are looked at
   for (unsigned n = 0; n < kMost && n < own_.size(); ++n) {
@@ -259,8 +269,7 @@ void WorkersCopies::tell_all(Tick now) {
     const unsigned shard = own_[telling_];
     if (!shards_[shard]->is_in_sync()) {
       send_of(shard, now);
-      // A shard without a slave is never in sync.
-      if (shards_[shard]->other() == Member::none) ++telling_;
+      if (!shards_[shard]->is_telling()) ++telling_;
       return;
     }
     ++telling_;
@@ -284,13 +293,19 @@ std::uint64_t WorkersCopies::hop(Burst& burst, std::uint64_t stay) {
       if ((burst.hopped >> i & 1) != 0)
         to = of.assignment.role == CopyRole::none ? Placement::kNowhere : Placement::kHere;
       if (to == Placement::kHere) {
-        served[shard].add(1);
+        // It may go to the worker that has the shard, and come here once more.
+        if (shards_[shard] != nullptr) served[shard].add(1);
         continue;
       }
       gone |= std::uint64_t{1} << i;
       burst.verdict[i] = to == Placement::kNowhere ? Verdict::no_server : Verdict::hopped;
       if (to == Placement::kNowhere) continue;
       counters_->hops_out.add(1);
+      if (burst.length[i] > copies_->most_hop()) {
+        burst.verdict[i] = Verdict::too_big;
+        counters_->hops_lost.add(1);
+        continue;
+      }
       put(to, placement_->peers[to].member,
           {.kind = MessageHead::Kind::packet,
            .count = burst.link[i],
@@ -299,6 +314,7 @@ std::uint64_t WorkersCopies::hop(Burst& burst, std::uint64_t stay) {
            .epoch = of.assignment.epoch,
            .number = burst.customer_of(i)},
           {burst.data[i], burst.length[i]});
+      ++batches_[to].hops;
     }
   };
   look_at(burst.v4);
@@ -317,6 +333,9 @@ void WorkersCopies::adopt(Tick now) {
   seen_ = copies_->changes();
   placement_ = copies_->placement();
   batches_.resize(std::max<std::size_t>(placement_->peers.size(), 1));
+  disagreeing_ = 0;
+  if (copies_->is_cluster())
+    opener_.forget_if([this](Member sender) { return !peer_of(process_of(sender)); });
   bool has_new_epoch = false;
   for (const std::uint16_t shard : own_) {
     ShardCopy& copy = *shards_[shard];
@@ -325,17 +344,19 @@ void WorkersCopies::adopt(Tick now) {
     if (ends) {
       copy.give_up(now);
       line_->assign(shard, is.role);
-      ending_.push_back(shard);
+      ending_.push_back({shard});
       has_new_epoch = true;
     } else if (copy.assign(is, now)) {
       // Connections that are left of an earlier copy are not of this one.
-      if (std::erase(ending_, shard) != 0)
+      if (is.role != CopyRole::none &&
+          std::erase_if(ending_, [&](const Ending& one) { return one.shard == shard; }) != 0)
         line_->give_up(shard, std::numeric_limits<std::size_t>::max());
       line_->assign(shard, is.role);
       has_new_epoch = true;
     }
     if (is.is_settled) copy.settle(is.epoch);
     note_in_sync(shard);
+    follow_grants(shard);
     due_.push_back(shard);
   }
   const bool was_sure = state_.is_sure && !has_new_epoch;
@@ -344,6 +365,7 @@ void WorkersCopies::adopt(Tick now) {
   is_sure_ &= !has_new_epoch;
   line_->note_copies(state_);
   find_ways();
+  for (const std::uint16_t shard : own_) note_grants(shard, now);
   if (ending_.empty()) give_up();
 }
 
@@ -356,9 +378,16 @@ void WorkersCopies::note_in_sync(unsigned shard) {
   has_changed_ = true;
 }
 
-/// Ends connections of shards that have no copy here any more.
+/// Ends connections of shards that have no copy here any more. The bursts that were on their way
+/// may still open some.
 void WorkersCopies::give_up() {
-  if (!ending_.empty() && line_->give_up(ending_.back(), kEndAtOnce)) ending_.pop_back();
+  constexpr unsigned kRounds = 3;
+  for (Ending& one : ending_) {
+    const bool is_empty = line_->give_up(one.shard, kEndAtOnce);
+    one.rounds = is_empty ? one.rounds + 1 : 0;
+    if (!is_empty) break;
+  }
+  std::erase_if(ending_, [](const Ending& one) { return one.rounds >= kRounds; });
   if (ending_.empty()) copies_->workers_[worker_].followed.store(seen_, std::memory_order_release);
 }
 
@@ -368,6 +397,7 @@ void WorkersCopies::find_ways() {
   heard_ = 0;
   for (std::size_t n = 0; n < placement_->peers.size(); ++n)
     heard_ |= std::uint64_t{copies_->hears(placement_->peers[n])} << n;
+  note_agreement();
   const auto is_there = [this](std::uint8_t at) {
     return at == Placement::kHere || (at != Placement::kNowhere && (heard_ >> at & 1) != 0);
   };
@@ -376,6 +406,25 @@ void WorkersCopies::find_ways() {
     ways_[shard] = is_there(of.master)  ? of.master
                    : is_there(of.slave) ? of.slave
                                         : Placement::kNowhere;
+  }
+}
+
+/// Tells all anew to a server that agrees again: before, it may have taken records to mean
+/// something else.
+void WorkersCopies::note_agreement() {
+  for (std::size_t n = 0; n < placement_->peers.size(); ++n) {
+    const Peer& peer = placement_->peers[n];
+    const std::uint64_t bit = std::uint64_t{1} << n;
+    const bool is_known = peer.state->heard_ms.load(std::memory_order_relaxed) != 0;
+    if (peer.state->agrees.load(std::memory_order_relaxed)) {
+      if ((disagreeing_ & bit) == 0) continue;
+      disagreeing_ &= ~bit;
+      for (const std::uint16_t shard : own_) {
+        if (shards_[shard]->other() == peer.member) shards_[shard]->begin_anew();
+      }
+    } else if (is_known) {
+      disagreeing_ |= bit;
+    }
   }
 }
 
@@ -392,9 +441,8 @@ void WorkersCopies::look_through(Tick now) {
     const unsigned shard = own_[looked_at_++];
     send_of(shard, now);
     note_in_sync(shard);
-    const ShardCopy& copy = *shards_[shard];
-    is_sure_ &= placement_->shards[shard].assignment.is_settled &&
-                (copy.other() == Member::none || copy.is_in_sync());
+    note_grants(shard, now);
+    is_sure_ &= is_sure(shard);
     if (looked_at_ < own_.size()) continue;
     looked_at_ = 0;
     if (std::exchange(has_changed_, false)) copies_->note_in_sync();
@@ -410,7 +458,7 @@ void WorkersCopies::count() {
   for (const unsigned shard : own_) {
     const ShardCopy::Counters& of = shards_[shard]->counters();
     is.applied.add(of.applied);
-    is.old_epoch.add(of.old_epoch + of.new_epoch);
+    is.other_epoch.add(of.old_epoch + of.new_epoch);
     is.no_place.add(of.no_place);
     is.malformed.add(of.malformed);
     is.stranger.add(of.stranger);

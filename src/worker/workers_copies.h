@@ -32,8 +32,8 @@ class WorkersCopies final : public Line::Between, private ShardCopy::Outbox {
   class Way {
    public:
     virtual ~Way() = default;
-    /// Sends a datagram to another server.
-    virtual void send_to(const AnyKey& ends, std::span<const std::byte> datagram) = 0;
+    /// Sends a datagram to another server. False: it is dropped.
+    virtual bool send_to(const AnyKey& ends, std::span<const std::byte> datagram) = 0;
     /// Takes a frame in that another server got on that link, from that customer (0: none). False:
     /// there is no such link here, or no memory.
     virtual bool take_hop(std::span<const std::byte> frame, unsigned link, Zone customer) = 0;
@@ -67,6 +67,17 @@ class WorkersCopies final : public Line::Between, private ShardCopy::Outbox {
   struct Batch {
     Member to = Member::none;
     std::vector<std::byte> messages;
+    unsigned hops = 0;  // packets among them
+  };
+
+  /// A shard that has no copy here, but may still have connections.
+  struct Ending {
+    std::uint16_t shard;
+    unsigned rounds = 0;  // in which it had none
+  };
+  struct OfGrants {
+    std::uint64_t seen = 0;    // `changes_of_use` of the copy
+    Grants::Bits are_new = 0;  // nobody had them before
   };
 
   template <class K>
@@ -79,13 +90,17 @@ class WorkersCopies final : public Line::Between, private ShardCopy::Outbox {
   void adopt(Tick now);
   void greet(Tick now);
   void say_hello(std::size_t peer, Member to);
-  std::optional<std::span<const std::byte>> open(std::span<const std::byte> datagram,
-                                                 const SealedFor& ends);
+  std::optional<Opener::Opened> open(std::span<const std::byte> datagram, const SealedFor& ends);
   bool may_try(const SealedFor& ends);
-  void hear(const SealedFor& ends, const Message& message);
-  void take_packet(const Message& message);
+  void hear(const SealedFor& ends, std::uint64_t number, const Message& message);
+  void take_packet(const Message& message, const Peer::State& from);
   void find_ways();
+  void note_agreement();
   void note_in_sync(unsigned shard);
+  void follow_grants(unsigned shard);
+  void note_grants(unsigned shard, Tick now);
+  std::uint32_t latest_grant(unsigned shard, Tick now) const;
+  bool is_sure(unsigned shard) const;
   void give_up();
   void look_through(Tick now);
   void tell_all(Tick now);
@@ -99,15 +114,17 @@ class WorkersCopies final : public Line::Between, private ShardCopy::Outbox {
   CopiesCounters* counters_;
   std::vector<std::unique_ptr<ShardCopy>> shards_;  // by shard; null: another worker's
   std::vector<std::uint16_t> own_;                  // this worker's shards
-  std::vector<std::uint16_t> due_;     // shards with something to send; may name one twice
-  std::vector<std::uint16_t> ending_;  // shards that have no copy here, but still connections
+  std::vector<std::uint16_t> due_;  // shards with something to send; may name one twice
+  std::vector<Ending> ending_;
   std::optional<Sealer> sealer_;
   Opener opener_;
   Opener open_to_all_;  // for hellos to any process
   std::shared_ptr<const Placement> placement_;
-  std::uint64_t seen_ = 0;          // `changes` of the placement
-  std::uint64_t heard_ = 0;         // peers that are heard, a bit each
-  std::vector<std::uint8_t> ways_;  // by shard: the peer that serves it, or this process
+  std::uint64_t seen_ = 0;           // `changes` of the placement
+  std::uint64_t heard_ = 0;          // peers to which packets can hop, a bit each
+  std::uint64_t disagreeing_ = 0;    // peers that mean something else by records, a bit each
+  std::vector<OfGrants> of_grants_;  // by shard
+  std::vector<std::uint8_t> ways_;   // by shard: the peer that serves it, or this process
   CopiesState state_{.has_settled = false, .both_are_new = false, .is_sure = false};
   std::vector<Batch> batches_;  // by peer: messages that wait for a datagram
   std::vector<std::byte> sealed_;

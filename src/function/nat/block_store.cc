@@ -21,7 +21,27 @@ Result<std::shared_ptr<BlockStore>> BlockStore::create(std::size_t blocks, const
   return made;
 }
 
+/// Returns `is_given_here`, where there are other servers.
+bool BlockStore::is_share(std::uint32_t block) const {
+  const BlockExtent& extent = extent_of(block);
+  // A part of a deterministic pool is one customer's, whichever server gives him a port.
+  if (extent.is.is_deterministic) return true;
+  if (share_.grants)
+    return share_.grants->may_use(extent.address_of(block), extent.first_port_of(block),
+                                  extent.last_port_of(block));
+  return (block - extent.first_block) % extent.per_address % share_.of == share_.number;
+}
+
+/// True if no other server can have given the block to a customer since `kRestMs`.
+bool BlockStore::has_been_here(std::uint32_t block) const {
+  const BlockExtent& extent = extent_of(block);
+  return !share_.grants || extent.is.is_deterministic ||
+         share_.grants->have_rested(extent.address_of(block), extent.first_port_of(block),
+                                    extent.last_port_of(block));
+}
+
 void BlockStore::note_copies(const CopiesState& state, Tick now) {
+  if (share_.of == 1) return;
   if (state.has_settled && !has_settled_.load(std::memory_order_relaxed)) {
     settled_at_.store(now.ms, std::memory_order_relaxed);
     has_settled_.store(true, std::memory_order_release);

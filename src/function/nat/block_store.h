@@ -22,6 +22,7 @@
 #include "core/elapsed.h"
 #include "core/relaxed.h"
 #include "function/copies.h"
+#include "function/grants.h"
 #include "function/nat/block_events.h"
 #include "function/nat/customer_number.h"
 #include "function/nat/gone_forwards.h"
@@ -104,6 +105,7 @@ class BlockStore {
   static constexpr std::size_t kMostExtents = 4096;
   /// Time for which a port rests before another customer gets it (RFC 6888, REQ-8).
   static constexpr std::uint32_t kRestMs = GoneForwards::kRestMs;
+  static_assert(kRestMs == Grants::kRestMs);
 
   struct Bucket {
     std::atomic<bool> is_locked = false;
@@ -135,21 +137,32 @@ class BlockStore {
     const Hash hash = hasher_(KeyV4{.source = address_with(customer), .destination = {}});
     return buckets_[hash & (buckets_.size() - 1)];
   }
-  /// Sets which blocks this server gives to customers, if another server gives the rest. Before
+  /// Sets which blocks this server gives to customers, if other servers give the rest. Before
   /// any worker uses the store.
   void set_share(const Share& share) {
     share_ = share;
     is_open_.store(share.of == 1, std::memory_order_relaxed);
   }
-  /// True if this server may give the block to a customer, and no other server may.
-  bool is_given_here(std::uint32_t block) const {
-    const BlockExtent& extent = extent_of(block);
-    // A part of a deterministic pool is one customer's, whichever server gives him a port.
-    return share_.of == 1 || extent.is.is_deterministic ||
-           (block - extent.first_block) % extent.per_address % share_.of == share_.number;
+  /// True if this server may give ports of the block, and no other server may.
+  bool is_given_here(std::uint32_t block) const { return is_alone() || is_share(block); }
+  /// True if its customer, or any if nobody has it, may use further ports of the block: also, if
+  /// no session here uses it, no other server can have given it to somebody of late.
+  bool is_usable(std::uint32_t block) const {
+    return is_alone() ||
+           (is_share(block) &&
+            (blocks_[block].uses.load(std::memory_order_relaxed) != 0 || has_been_here(block)));
   }
   const Share& share() const { return share_; }
-  /// @name What is known of the other server
+  /// Returns the number of groups of addresses, to one of which each customer belongs: in a cluster
+  /// its shards, else 1.
+  unsigned groups() const { return share_.grants ? share_.grants->shards() : 1; }
+  unsigned group_of(const AddressV4& address) const {
+    return share_.grants ? share_.grants->shard_of(address) : 0;
+  }
+  unsigned group_of(CustomerNumber customer) const {
+    return share_.grants ? share_.grants->shard_of_customer(customer) : 0;
+  }
+  /// @name What is known of other servers
   /// @{
   void note_copies(const CopiesState& state, Tick now);
   bool may_give() const { return is_open_.load(std::memory_order_acquire); }
@@ -159,17 +172,21 @@ class BlockStore {
            (has_settled_.load(std::memory_order_acquire) &&
             elapsed_ms(Tick{settled_at_.load(std::memory_order_relaxed)}, now) >= kRestMs);
   }
-  /// True if nobody can have used a port any more since `kRestMs` whose last use here was then.
-  bool has_rested(Tick last, Tick now) const {
+  /// True if nobody can have used a port of the block any more since `kRestMs` whose last use here
+  /// was then.
+  bool has_rested(std::uint32_t block, Tick last, Tick now) const {
     if (elapsed_ms(last, now) < kRestMs) return false;
+    if (share_.grants) return share_.grants->has_been_sure(extent_of(block).address_of(block), now);
     return !was_unsure_.load(std::memory_order_acquire) ||
            elapsed_ms(Tick{unsure_at_.load(std::memory_order_relaxed)}, now) >= kRestMs;
   }
   /// @}
 
   const Hasher& hasher() const { return hasher_; }
-  /// Returns how many blocks have become free so far, new ones included.
-  std::uint64_t freed() const { return freed_.load(std::memory_order_acquire); }
+  /// Returns a number that grows when blocks become free, new ones included.
+  std::uint64_t freed() const {
+    return freed_.load(std::memory_order_acquire) + (share_.grants ? share_.grants->changes() : 0);
+  }
   void note_freed() { freed_.fetch_add(1, std::memory_order_release); }
   BlockEvents& events() { return events_; }
   /// Held while numbers of blocks that were taken from `events` are turned into ports, and by
@@ -179,6 +196,9 @@ class BlockStore {
  private:
   explicit BlockStore(const Secret& secret) : hasher_(secret) {}
   std::uint32_t gap_of(std::uint32_t blocks) const;
+  bool is_alone() const { return share_.of == 1 && !share_.grants; }
+  bool is_share(std::uint32_t block) const;
+  bool has_been_here(std::uint32_t block) const;
 
   Hasher hasher_;
   BlockEvents events_;

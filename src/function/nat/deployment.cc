@@ -14,6 +14,7 @@
 #include "core/json.h"
 #include "core/parameters.h"
 #include "function/command_done.h"
+#include "function/grants.h"
 
 namespace millrace {
 namespace {
@@ -190,8 +191,33 @@ Zone same_in(const NatSettings& settings, const Json& offered) {
   return customers.size();
 }
 
+/// Checks that each shard of a cluster gets addresses. Errors (usage): it does not.
+Result<void> check_grants(const NatSettings& settings, const Grants& grants) {
+  const auto wrong = [](const NatPool& pool, const std::string& what) {
+    return std::unexpected(Error{"nat.pool " + pool.name + ": " + what, Error::Kind::usage});
+  };
+  for (const NatPool& pool : settings.pools) {
+    for (const AddressV4& own : settings.own) {
+      if (pool.has(own))
+        return wrong(pool, "an address of a port, " + to_string(own) +
+                               ", cannot be a pool's in a cluster: give addresses of no server");
+    }
+    std::vector<bool> has(pool.is_deterministic ? 0 : grants.shards());
+    for (std::uint32_t n = 0; !has.empty() && n < pool.addresses(); ++n)
+      has[grants.shard_of(pool.address_at(n))] = true;
+    const auto lacks = std::ranges::count(has, false);
+    if (lacks != 0)
+      return wrong(pool, fmt::format("each of a cluster's {0} shards (spread.entries) needs an "
+                                     "address, and {1} have none: give {0} addresses that follow "
+                                     "one another, such as a prefix of {2} bits, or more",
+                                     grants.shards(), lacks, 33 - std::bit_width(grants.shards())));
+  }
+  return {};
+}
+
 /// Checks that each server gets blocks of each address. Errors (usage): it does not.
 Result<void> check_share(const NatSettings& settings, const Share& share) {
+  if (share.grants) return check_grants(settings, *share.grants);
   for (const NatPool& pool : settings.pools) {
     if (pool.is_deterministic || pool.blocks_per_address() >= share.of) continue;
     return std::unexpected(

@@ -83,6 +83,12 @@ std::uint64_t NatV4::screen(Burst& burst, Lane<KeyV4>& lane, std::uint64_t unkno
       verdict = Verdict::no_service;
       return;
     }
+    // The answers of customers come to a public address, whose group is another customer's.
+    if (need.rule != nullptr && blocks_->has_groups() && !need.is_in &&
+        settings_->rule_of(0, key.destination) != nullptr) {
+      verdict = Verdict::no_service;
+      return;
+    }
     const bool begins = begins_strictly(burst.signal[lane.packet[i]]);
     const bool is_forward =
         settings_->forwards.to(key.destination, key.destination_port, key.protocol) != nullptr;

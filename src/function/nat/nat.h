@@ -132,6 +132,9 @@ class NatV4 final : public FunctionFor<KeyV4> {
   }
   std::optional<CustomerNumber> customer_inside(Zone zone, const AddressV4& address) const;
   std::optional<CustomerNumber> customer_at(const EndpointV4& outside, std::uint8_t protocol) const;
+  std::optional<unsigned> group_inside(Zone zone, const AddressV4& address) const;
+  std::optional<unsigned> group_of(const KeyV4& key, bool looks_at_source,
+                                   bool looks_at_destination) const;
   void steer(const KeyV4& key, unsigned i, bool looks_at_source, bool looks_at_destination,
              Steered& steered) const;
   static CustomersEnds ends_of(const KeyV4& key, const Ends& ends);

@@ -78,11 +78,46 @@ void NatV4::steer(const KeyV4& key, unsigned i, bool looks_at_source, bool looks
   steered.owner[i] = address_with(*owner);
 }
 
+/// Returns the group of the customer inside with that address; none if there is none.
+std::optional<unsigned> NatV4::group_inside(Zone zone, const AddressV4& address) const {
+  const NatRule* const rule = settings_->rule_of(zone, address);
+  if (rule != nullptr)
+    return blocks_->group_of(NatSettings::customer_by(*rule, zone, address), rule->pool);
+  return zone != 0 ? std::optional(blocks_->group_of(zone)) : std::nullopt;
+}
+
+/// Returns the group of the packet's customer, where customers have groups; none if it is of no
+/// customer. An address is enough to say so, and all protocols have the same group. What customers
+/// send to each other is not translated then (`screen`).
+std::optional<unsigned> NatV4::group_of(const KeyV4& key, bool looks_at_source,
+                                        bool looks_at_destination) const {
+  std::optional<unsigned> from;
+  std::optional<unsigned> to;
+  if (looks_at_source) from = group_inside(key.number_of_zone(), key.source);
+  if (looks_at_destination) to = group_inside(0, key.destination);
+  if (from && to) return std::min(from, to);
+  if (from || to || !looks_at_destination) return from ? from : to;
+  const auto* const forward =
+      settings_->forwards.to(key.destination, key.destination_port, key.protocol);
+  if (forward != nullptr) return group_inside(zone_of(forward->customer), forward->inside);
+  if (!blocks_->has(key.destination)) return std::nullopt;
+  return blocks_->group_of(key.destination);
+}
+
 /// An end that a function before this one may rewrite is not looked at.
 Steered NatV4::steer(std::span<const KeyV4> keys, const Steered& before) const {
   Steered steered;
-  for (unsigned i = 0; i < keys.size(); ++i)
-    steer(keys[i], i, !before.is_by_destination(i), !before.is_by_source(i), steered);
+  for (unsigned i = 0; i < keys.size(); ++i) {
+    const bool looks_at_source = !before.is_by_destination(i);
+    const bool looks_at_destination = !before.is_by_source(i);
+    if (!blocks_->has_groups()) {
+      steer(keys[i], i, looks_at_source, looks_at_destination, steered);
+    } else if (const auto group = group_of(keys[i], looks_at_source, looks_at_destination)) {
+      steered.by_owner |= std::uint64_t{1} << i;
+      steered.by_number |= std::uint64_t{1} << i;
+      steered.owner[i] = address_with(*group);
+    }
+  }
   return steered;
 }
 

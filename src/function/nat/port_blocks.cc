@@ -29,8 +29,12 @@ Result<std::unique_ptr<PortBlocks>> PortBlocks::create(std::span<const NatPool> 
 /// Fills what is found by public addresses.
 void PortBlocks::index() {
   for (std::uint32_t n = 0; n < pools_.size(); ++n) {
+    Pool& pool = pools_[n];
+    pool.by_group.resize(blocks_.groups());
+    for (const std::uint32_t begin : pool.addresses)
+      pool.by_group[group_of(blocks_.extent_of(begin).address_of(begin))].push_back(begin);
     std::uint32_t first = 0;
-    for (const Prefix<AddressV4>& prefix : pools_[n].is.prefixes) {
+    for (const Prefix<AddressV4>& prefix : pool.is.prefixes) {
       all_prefixes_.push_back(prefix);
       prefix_at_.emplace_back(n, first);
       first += addresses_in(prefix);
@@ -113,7 +117,7 @@ std::uint32_t PortBlocks::claim_at(Pool& pool, std::uint32_t begin, CustomerNumb
          free &= free - 1) {
       const unsigned in_address = n * 64 + static_cast<unsigned>(std::countr_zero(free));
       if (in_address >= extent.per_address) break;
-      if (!blocks_.is_given_here(begin + in_address)) continue;
+      if (!blocks_.is_usable(begin + in_address)) continue;
       const std::uint32_t block = claim(pool, begin + in_address, customer, now);
       if (block != kNone) return block;
     }
@@ -144,24 +148,34 @@ std::uint32_t PortBlocks::range_of(const Pool& pool, CustomerNumber customer) co
          static_cast<std::uint32_t>(*place % each) * pool.is.blocks_per_customer;
 }
 
-/// Gives a new customer a free block of an address that a hash chooses, or of one behind it.
+unsigned PortBlocks::group_of(CustomerNumber customer, std::uint16_t pool) const {
+  const NatPool& is = pools_[pool].is;
+  const auto range = is.is_deterministic ? is.range_of(customer) : std::nullopt;
+  return range ? group_of(range->address) : group_of(customer);
+}
+
+/// Gives a new customer a free block of an address of his group that a hash chooses, or of one
+/// behind it.
 std::uint32_t PortBlocks::claim_anywhere(Pool& pool, CustomerNumber customer, Tick now) {
   constexpr std::size_t kMost = 16'384;  // addresses that are looked at, to bound the time
-  const std::size_t addresses = pool.addresses.size();
+  const auto pool_number = static_cast<std::uint16_t>(&pool - pools_.data());
+  const unsigned group = has_groups() ? group_of(customer, pool_number) : 0;
+  const std::vector<std::uint32_t>& begins = pool.by_group[group];
+  const std::size_t addresses = begins.size();
   Counts& counts = *pool.counts;
   if (counts.held.load(std::memory_order_relaxed) >= static_cast<std::int64_t>(pool.blocks()))
     return kNone;
   // Blocks that only rest are not held. Looks again only after some block has become free.
   const std::uint64_t freed = blocks_.freed();
-  if (counts.none_free_at.load(std::memory_order_relaxed) == freed) return kNone;
+  auto& none_free_at = counts.none_free_at[group];
+  if (none_free_at.load(std::memory_order_relaxed) == freed) return kNone;
   const Hash hash =
       hasher_(KeyV4{.source = address_with(customer), .destination = {}, .protocol = 1});
   for (std::size_t n = 0; n < std::min(addresses, kMost); ++n) {
-    const std::uint32_t block =
-        claim_at(pool, pool.addresses[(hash + n) % addresses], customer, now);
+    const std::uint32_t block = claim_at(pool, begins[(hash + n) % addresses], customer, now);
     if (block != kNone) return block;
   }
-  if (addresses <= kMost) counts.none_free_at.store(freed, std::memory_order_relaxed);
+  if (addresses <= kMost) none_free_at.store(freed, std::memory_order_relaxed);
   return kNone;
 }
 
@@ -223,7 +237,7 @@ void PortBlocks::reclaim(Pool& pool, std::uint32_t block, Tick now, bool waits) 
   const Guard guard(bucket);
   const bool rests = is.customer.load(std::memory_order_relaxed) == customer &&
                      is.uses.load(std::memory_order_relaxed) == 0;
-  if (!rests || (waits && !blocks_.has_rested(is.idle_since, now))) return;
+  if (!rests || (waits && !blocks_.has_rested(block, is.idle_since, now))) return;
   if (is_logged(block) && !events().note(false, block, customer, now)) return;
   remove(bucket, block);
   give_back_tables(block);
@@ -255,9 +269,10 @@ bool PortBlocks::reclaim_near(Pool& pool, CustomerNumber customer, Tick now) {
   if (first != kNone) {
     reclaim_at(blocks_.extent_of(first).begin_of(first));
   } else {
-    const std::size_t addresses = pool.addresses.size();
-    for (std::size_t n = 0; n < std::min(kAtOnce, addresses); ++n)
-      reclaim_at(pool.addresses[counts.swept.fetch_add(1, std::memory_order_relaxed) % addresses]);
+    const auto pool_number = static_cast<std::uint16_t>(&pool - pools_.data());
+    const auto& begins = pool.by_group[has_groups() ? group_of(customer, pool_number) : 0];
+    for (std::size_t n = 0; n < std::min(kAtOnce, begins.size()); ++n)
+      reclaim_at(begins[counts.swept.fetch_add(1, std::memory_order_relaxed) % begins.size()]);
   }
   return true;
 }

@@ -162,6 +162,13 @@ class PortBlocks {
   }
   /// @}
 
+  /// True if customers belong to groups, each of which has addresses of its own.
+  bool has_groups() const { return blocks_.groups() > 1; }
+  unsigned group_of(const AddressV4& address) const { return blocks_.group_of(address); }
+  unsigned group_of(CustomerNumber customer) const { return blocks_.group_of(customer); }
+  /// Returns the group of a customer of that pool. It changes only if the pool becomes
+  /// deterministic, or is not any more.
+  unsigned group_of(CustomerNumber customer, std::uint16_t pool) const;
   /// True if the address is one of a pool's.
   bool has(const AddressV4& address) const { return prefixes_.find(address) != prefixes_.kNone; }
   /// Returns the customer of that public port; none if nobody has it.
@@ -268,10 +275,13 @@ class PortBlocks {
   };
   /// Numbers that a pool keeps while it changes.
   struct Counts {
+    explicit Counts(unsigned groups) : none_free_at(groups) {}
+
     std::atomic<std::uint32_t> swept = 0;     // address from which resting blocks are looked for
     std::atomic<std::uint32_t> swept_at = 0;  // tick behind that of the latest look; 0: none
-    /// The value of `BlockStore::freed` when the pool was last found to have no free block.
-    std::atomic<std::uint64_t> none_free_at = UINT64_MAX;
+    /// For each group: the value of `BlockStore::freed` when it was last found to have no free
+    /// block; 0: never, as new blocks count.
+    std::vector<std::atomic<std::uint64_t>> none_free_at;
     std::atomic<std::int64_t> held = 0;
     std::atomic<std::int64_t> most_held = 0;
     std::atomic<std::uint64_t> no_port = 0;
@@ -281,9 +291,10 @@ class PortBlocks {
   };
   struct Pool {
     NatPool is;
-    std::uint16_t id = 0;                  // no other pool has it at the same time
-    std::uint32_t per_address = 0;         // blocks
-    std::vector<std::uint32_t> addresses;  // first block of each
+    std::uint16_t id = 0;                              // no other pool has it at the same time
+    std::uint32_t per_address = 0;                     // blocks
+    std::vector<std::uint32_t> addresses;              // first block of each
+    std::vector<std::vector<std::uint32_t>> by_group;  // those of each group's addresses
     std::shared_ptr<Counts> counts;
 
     std::uint64_t blocks() const { return std::uint64_t{addresses.size()} * per_address; }

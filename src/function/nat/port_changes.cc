@@ -128,7 +128,7 @@ std::vector<AddressV4> PortBlocks::take_blocks(Pool& pool, const BeginsOfAddress
                                         [](const Pool& one) { return one.is.name; });
     if (same != before->pools_.end()) was = &*same;
   }
-  pool.counts = was != nullptr ? was->counts : std::make_shared<Counts>();
+  pool.counts = was != nullptr ? was->counts : std::make_shared<Counts>(blocks_.groups());
   if (was != nullptr && !has_same_blocks(was->is, pool.is)) was = nullptr;
   pool.id = was != nullptr ? was->id : free_id(before);
   const auto is_nobodys = [&](std::uint32_t begin) {
@@ -250,8 +250,8 @@ void PortBlocks::free_if_rested(std::uint32_t block, Tick now) {
   if (is.customer.load(std::memory_order_acquire) != kNobody) return;
   const Guard guard(bucket_of(kNobody));
   if (is.customer.load(std::memory_order_relaxed) == kNobody &&
-      is.uses.load(std::memory_order_relaxed) == 0 && blocks_.has_rested(is.idle_since, now) &&
-      !is_elsewhere(block, true))
+      is.uses.load(std::memory_order_relaxed) == 0 &&
+      blocks_.has_rested(block, is.idle_since, now) && !is_elsewhere(block, true))
     make_free(block);
 }
 
@@ -282,7 +282,7 @@ void PortBlocks::drop(Bucket& bucket, std::uint32_t block, Tick now) {
   remove(bucket, block);
   give_back_tables(block);
   if (is_logged(block)) events().note_loss(block, is.customer.load(std::memory_order_relaxed), now);
-  if (!blocks_.has_rested(is.idle_since, now)) {
+  if (!blocks_.has_rested(block, is.idle_since, now)) {
     is.customer.store(kNobody, std::memory_order_release);
   } else {
     make_free(block);

@@ -97,8 +97,8 @@ std::optional<PortRef> PortBlocks::share(Pool& pool, std::uint32_t first, const 
                                   .destination = wanted.remote.address,
                                   .source_port = wanted.inside.port,
                                   .destination_port = wanted.remote.port});
-  const auto next_given = [this](std::uint32_t at) {
-    while (at != kNone && !blocks_.is_given_here(at)) at = blocks_[at].next;
+  const auto next_given = [&](std::uint32_t at) {
+    while (at != kNone && !blocks_.is_usable(at)) at = blocks_[at].next;
     return at;
   };
   std::uint64_t ports = 0;
@@ -182,7 +182,7 @@ auto PortBlocks::take_now(Pool& pool, const Wanted& wanted, bool& lacks_block)
     ref = find(first, sought);
     std::uint32_t held = 0;
     for (std::uint32_t block = first; !ref && block != kNone; block = blocks_[block].next) {
-      if (!blocks_.is_given_here(block)) continue;
+      if (!blocks_.is_usable(block)) continue;
       ref = take_in(pool, block, wanted, sought);
       ++held;
     }

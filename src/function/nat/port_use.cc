@@ -83,9 +83,12 @@ PoolUse PortBlocks::use_of(std::size_t number) const {
       .no_port = counts.no_port.load(std::memory_order_relaxed),
       .over_limit = counts.over_limit.load(std::memory_order_relaxed),
       .no_record = counts.no_record.load(std::memory_order_relaxed)};
+  std::uint64_t given = 0;
   for (const std::uint32_t begin : pool.addresses) {
     for (std::uint32_t block = begin; block < begin + pool.per_address; ++block) {
       const CustomerNumber customer = blocks_[block].customer.load(std::memory_order_acquire);
+      const bool is_given = blocks_.is_given_here(block);
+      given += is_given;
       if (customer == 0) continue;
       Bucket& bucket = bucket_of(customer);
       const Guard guard(bucket);
@@ -94,7 +97,7 @@ PoolUse PortBlocks::use_of(std::size_t number) const {
         continue;
       const bool rests = blocks_[block].uses.load(std::memory_order_relaxed) == 0;
       is.resting += rests;
-      is.given_in_use += !rests && blocks_.is_given_here(block);
+      is.given_in_use += !rests && is_given;
       is.mappings += count_mappings(block);
       if (first_of(bucket, customer, pool.id) != block) continue;
       is.sessions += blocks_[block].sessions;
@@ -103,8 +106,7 @@ PoolUse PortBlocks::use_of(std::size_t number) const {
   }
   auto& alarm = pool.counts->is_nearly_empty;
   const std::uint64_t percent = is.given_in_use * 100;
-  const std::uint64_t given = is.blocks / blocks_.share().of;
-  if (!pool.is.is_deterministic && percent >= kAlarmPercent * given)
+  if (!pool.is.is_deterministic && given != 0 && percent >= kAlarmPercent * given)
     alarm.store(true, std::memory_order_relaxed);
   if (pool.is.is_deterministic || percent < kOverPercent * given)
     alarm.store(false, std::memory_order_relaxed);
@@ -153,7 +155,7 @@ Verdict PortBlocks::outlook(const Wanted& wanted) const {
 bool PortBlocks::is_nearly_empty(std::size_t number) const {
   const Pool& pool = pools_[number];
   const auto held = static_cast<std::uint64_t>(pool.counts->held.load(std::memory_order_relaxed));
-  if (!pool.counts->is_nearly_empty.load(std::memory_order_relaxed) &&
+  if (!pool.counts->is_nearly_empty.load(std::memory_order_relaxed) && !has_groups() &&
       held * 100 < kAlarmPercent * (pool.blocks() / blocks_.share().of))
     return false;
   return use_of(number).is_nearly_empty;

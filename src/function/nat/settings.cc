@@ -272,9 +272,7 @@ FunctionFacts NatSettings::facts() const {
           .missing = rules.empty() ? "no rule of NAT: give [[nat.rule]] with source and pool" : "",
           .counts_nothing = {},
           .drops_unmatched = {},
-          .stays_alone =
-              "NAT does not divide its ports among the servers of a [cluster]: give "
-              "[pair], for two servers, or leave NAT out",
+          .needs_grants = true,
           .has_replies = true,
           .guards_host = false,
           // RFC 5382, REQ-5; RFC 7857, 2.2; RFC 4787, REQ-5 c.
