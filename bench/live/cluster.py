@@ -7,8 +7,8 @@ TCP connections to a service exchange lines, whose bytes are compared, and UDP c
 Prints what was interrupted and for how long, and packets a second over time. Needs root, and Debian's package frr (its
 programs: the service need not run).
 
-A conversation is interrupted if it waits longer for an answer than any conversation did before the event. With --results each trial
-is a line of JSON in a file, and trials that are there already are not run again.
+A conversation is interrupted if it waits longer for an answer than any conversation did before the event, and longer than it takes to
+lose one datagram. With --results each trial is a line of JSON in a file, and trials that are there already are not run again.
 """
 
 import argparse
@@ -82,14 +82,15 @@ def report(traffic, options, name, times, happening):
     begun, event, end = times
     usual = max(traffic.gaps(begun + 1, event), default=0)
     gaps = traffic.gaps(event, end)
-    hit = sorted(gap for gap in gaps if gap > usual)
+    hit = sorted(gap for gap in gaps if gap > max(usual, 1000 * traffic.PACE_S))
     broken = [one for one in traffic.all if one.is_broken]
     damaged = sum(one.is_broken == "damaged" for one in broken)
     lost = sum(one.sent - len(one.answered) for one in traffic.all if not one.is_tcp)
     print(f"\n{EVENTS[name].text}:\n")
     curve = chart([at for one in traffic.all for at in one.answered], event - 1, min(event + 3, end), event)
-    print(f"\n{len(hit)} of {len(gaps)} conversations waited longer than any did before ({usual:.0f} ms)", end="")
-    print(f": {statistics.median(hit):.0f} ms in the median, {hit[-1]:.0f} ms at most." if hit else ".")
+    print(f"\n{len(hit)} of {len(gaps)} conversations were interrupted", end="")
+    print(f": for {statistics.median(hit):.0f} ms in the median, {hit[-1]:.0f} ms at most." if hit else ".")
+    print(f"(Before, the longest wait was {usual:.0f} ms.)")
     print(f"{len(broken)} of {options.tcp} TCP connections were reset or damaged; {lost} datagrams were lost.")
     if happening.healed_s is not None:
         print(f"Every shard had two copies again after {happening.healed_s:.1f} s.")
@@ -145,8 +146,8 @@ def summarize(results, options):
         print(f"{name:13} {len(trials):6} {len(all_gaps):5} {at[0]:7.0f} {at[1]:6.0f} {at[2]:6.0f} "
               f"{max(one['interruption_ms']['idle_most'] for one in trials):6.0f} {of['resets']:6} {of['damaged']:7} {of['lost']:6} "
               f"{text:>14} {sum(one['notes']['shards_with_new_epochs'] for one in trials):6}")
-    print("\nhit: conversations that waited longer than any did before the event. Their longest waits: median, 90 % and most, in ms. idle: the longest\n"
-          "wait before an event. lost: datagrams, before and after. healed: seconds until every shard had two copies again, median and most. shards:\n"
+    print("\nhit: conversations that were interrupted. Their longest waits: median, 90 % and most, in ms. idle: the longest wait before an\n"
+          "event. lost: datagrams, before and after. healed: seconds until every shard had two copies again, median and most. shards:\n"
           "shards that other servers have, or had meanwhile.")
 
 
