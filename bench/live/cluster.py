@@ -65,6 +65,7 @@ def measure(cluster, options, name):
         event.finish(scene)
         traffic.run(happening.begun + event.lasts_s + options.after)
         end = time.monotonic()
+        traffic.await_answers()
         happening.join()
         after = epochs(scene)
         scene.notes["shards_with_new_epochs"] = sum(before[shard] != after[shard] for shard in before)

@@ -163,6 +163,13 @@ class Traffic:
             heapq.heappush(self.due, (time.monotonic() + self.PACE_S, one.number))
         one.answered.append(time.monotonic())
 
+    def await_answers(self, seconds=0.5):
+        """Takes answers that are still on their way, without sending."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            for key, _ in self.selector.select(left):
+                self.receive(key.data)
+
     def run(self, until):
         while (now := time.monotonic()) < until:
             while self.due and self.due[0][0] <= now:
