@@ -4,7 +4,7 @@
                      ├─ 2 ─┤
                      └─ 3 ─┘
 
-Needs root, millctl-cluster, and Debian's package frr (its programs: the service need not run).
+The store is etcd within the agents, or ZooKeeper. Needs root, millctl-cluster, and Debian's package frr (its programs: the service need not run).
 """
 
 import json
@@ -21,15 +21,21 @@ from namespaces import Namespace, command, ip, set_sysctls
 FRR = "/usr/lib/frr"
 SIDES = ("inside", "outside")
 SERVED = {"inside": "203.0.113.0/24", "outside": "198.51.100.0/24"}  # announced to the switch of that side
+# The jars of Debian's package zookeeper. The first one names most of the others that it needs.
+ZOOKEEPER = "/usr/share/java/zookeeper.jar"
+ZOOKEEPER_JARS = f"{ZOOKEEPER}:/usr/share/java/netty-codec.jar:/usr/share/java/slf4j-nop.jar"
+ZOOKEEPER_ENDS = ("192.168.0.254", 2181)
 ZEBRA = "no zebra nexthop kernel enable\n"  # FRR 8.4: otherwise a link that was down stays out of routes
 
 
-def missing(program):
+def missing(program, store="etcd"):
     """Returns why a cluster cannot be tried here; empty if it can."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     if not os.path.exists(f"{FRR}/bgpd"):
         return "FRR's programs are not there (package frr)"
+    if store == "zookeeper" and not (os.path.exists(ZOOKEEPER) and shutil.which("java")):
+        return "ZooKeeper or a Java is not there (packages zookeeper, default-jre-headless)"
     return "" if os.path.exists(program) else f"{program} is not built (./check cluster)"
 
 
@@ -97,19 +103,21 @@ def wait_until(holds, seconds):
 
 
 class Cluster:
-    """`text(number)` returns the configuration of a server's functions, without ports and [cluster]."""
+    """`text(number)` returns the configuration of a server's functions, without ports and [cluster]. `store`: "etcd" or "zookeeper"."""
 
-    def __init__(self, millrace, millctl_cluster, text, count=3):
-        self.millrace, self.program, self.text, self.count = millrace, millctl_cluster, text, count
+    def __init__(self, millrace, millctl_cluster, text, count=3, store="etcd"):
+        self.millrace, self.program, self.text, self.store = millrace, millctl_cluster, text, store
         self.directory = tempfile.mkdtemp(prefix="millrace-cluster")
         self.management, self.hosts = Namespace(), []
         self.servers = {number: Namespace() for number in range(1, count + 1)}
         self.switches = {side: Switch(side, count) for side in SIDES}
-        self.dataplanes, self.agents, self.logs = {}, {}, []
+        self.dataplanes, self.agents, self.logs, self.zookeeper = {}, {}, [], None
         with self.management:
+            ip("link set lo up")
             for bridge in ("management", "sync"):
                 ip(f"link add {bridge} type bridge forward_delay 0")
                 ip(f"link set {bridge} up")
+            ip(f"address add {ZOOKEEPER_ENDS[0]}/24 dev management")
         for number, namespace in self.servers.items():
             with self.management:
                 for bridge, short in (("management", "m"), ("sync", "y")):
@@ -134,12 +142,15 @@ class Cluster:
 
     def make(self):
         names = [f"server{number}=192.168.0.{number}" for number in self.servers]
-        command(self.program, "init", self.path("cluster"), *names)
+        zookeeper = ["--zookeeper", "{}:{}".format(*ZOOKEEPER_ENDS)] if self.store == "zookeeper" else []
+        command(self.program, "init", self.path("cluster"), *names, *zookeeper)
         for number in self.servers:
             with open(self.path("cluster", f"server{number}", "agent.toml"), encoding="ascii") as file:
                 text = file.read()
             text = text.replace("# socket = \"/run/millrace.sock\"", f'socket = "{self.path(f"c{number}")}"')
             text = text.replace("/var/lib/millrace/etcd", self.path(f"etcd{number}"))
+            if zookeeper:  # without TLS
+                text = "".join(line for line in text.splitlines(True) if not line.startswith(("cert =", "key =", "ca =")))
             text += "[routes]\nasn = 65001\n"
             for side, switch in self.switches.items():
                 text += (f'[[routes.neighbor]]\ndevice = "k-{side}"\nside = "{side}"\nlocal = "10.{switch.number}.{number}.2"\n'
@@ -160,9 +171,27 @@ class Cluster:
     def start(self):
         for switch in self.switches.values():
             switch.start()
+        if self.store == "zookeeper":
+            self.start_zookeeper()
         for number in self.servers:
             self.start_dataplane(number)
             self.start_agent(number)
+
+    def start_zookeeper(self):
+        address, port = ZOOKEEPER_ENDS
+        with open(self.path("zoo.cfg"), "w", encoding="ascii") as file:
+            file.write(f"tickTime=500\ndataDir={self.path('zookeeper')}\nclientPortAddress={address}\nclientPort={port}\n"
+                       "admin.enableServer=false\n")
+        with self.management:
+            self.zookeeper = subprocess.Popen(["java", "-Xmx256m", "-Dzookeeper.jmx.log4j.disable=true", "-cp", ZOOKEEPER_JARS,
+                                               "org.apache.zookeeper.server.ZooKeeperServerMain", self.path("zoo.cfg")],
+                                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def cut_store(self, is_cut):
+        """Cuts the store off: most of etcd's servers from each other, or ZooKeeper from all."""
+        with self.management:
+            for number in self.servers:
+                ip(f"link set m{number} {'down' if is_cut else 'up'}")
 
     def run(self, number, name, *words):
         log = open(self.path(f"{name}{number}.log"), "ab")  # pylint: disable=consider-using-with
@@ -208,6 +237,9 @@ class Cluster:
         for process in self.dataplanes.values():
             process.send_signal(signal.SIGCONT)
             process.terminate()
+        if self.zookeeper is not None:
+            self.zookeeper.kill()
+            self.zookeeper.wait()
         for process in (*self.agents.values(), *self.dataplanes.values()):
             process.wait(30)
         for log in self.logs:

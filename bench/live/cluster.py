@@ -6,206 +6,23 @@
 TCP connections to a service exchange lines, whose bytes are compared, and UDP conversations exchange numbered datagrams.
 Prints what was interrupted and for how long, and packets a second over time. Needs root, and Debian's package frr (its
 programs: the service need not run).
+
+A conversation is interrupted if it waits longer for an answer than any conversation did before the event, and longer than it takes to
+lose one datagram. With --results each trial is a line of JSON in a file, and trials that are there already are not run again.
 """
 
 import argparse
-import heapq
 import json
 import math
-import multiprocessing
 import os
-import selectors
-import signal
-import socket
 import statistics
-import subprocess
 import sys
-import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests"))
 from cluster import Cluster, missing, wait_until  # pylint: disable=wrong-import-position
-from namespaces import ip  # pylint: disable=wrong-import-position
-
-SERVICE, PORT = "203.0.113.10", 80
-HOSTS = [f"203.0.113.{n}" for n in (101, 102, 103)]
-CUSTOMERS = [f"198.51.100.{n}" for n in range(1, 21)]
-# The network of hosts at each switch, the address that its switch has there, and the hosts' addresses.
-NETWORKS = {"inside": ("198.51.100.254", CUSTOMERS), "outside": ("203.0.113.254", HOSTS)}
-
-
-def configuration(number):
-    backends = ", ".join(f'{{ address = "{host}", port = {PORT} }}' for host in HOSTS)
-    return f"""chain = ["firewall", "balance"]
-[spread]
-entries = 128
-[[route]]
-prefix = "198.51.100.0/24"
-via = "10.1.{number}.1"
-[[route]]
-prefix = "203.0.113.0/24"
-via = "10.2.{number}.1"
-[[firewall.rule]]
-name = "customers"
-source = ["198.51.100.0/24"]
-action = "accept"
-[[firewall.rule]]
-name = "routing"
-source = ["10.0.0.0/8"]
-action = "accept"
-[[service]]
-address = "{SERVICE}"
-port = {PORT}
-protocol = "tcp"
-backends = [{backends}]
-"""
-
-
-def add_hosts(cluster):
-    """Adds customers and the internet, each a namespace at a switch."""
-    found = {}
-    for side, (gateway, addresses) in NETWORKS.items():
-        switch = cluster.switches[side].namespace
-        hosts = cluster.add_namespace()
-        with switch:
-            ip(f"link add hosts type veth peer name wire netns {hosts.path}")
-            ip("link set hosts up")
-            ip(f"address add {gateway}/24 dev hosts")
-        with hosts:
-            ip("link set lo up")
-            ip("link set wire up")
-            for address in addresses:
-                ip(f"address add {address}/24 dev wire")
-            ip(f"route add default via {gateway}")
-        found[side] = hosts
-    return found
-
-
-def answer(listening, datagrams):
-    """Answers lines and datagrams with themselves, for ever."""
-    selector = selectors.DefaultSelector()
-    for one in listening:
-        selector.register(one, selectors.EVENT_READ, "listen")
-    for one in datagrams:
-        selector.register(one, selectors.EVENT_READ, "datagram")
-    while True:
-        for key, _ in selector.select():
-            if key.data == "listen":
-                accepted, _ = key.fileobj.accept()
-                selector.register(accepted, selectors.EVENT_READ, "line")
-                continue
-            try:
-                if key.data == "datagram":
-                    data, sender = key.fileobj.recvfrom(2000)
-                    key.fileobj.sendto(data, sender)
-                elif data := key.fileobj.recv(65536):
-                    key.fileobj.sendall(data)
-                else:
-                    selector.unregister(key.fileobj)
-                    key.fileobj.close()
-            except OSError:
-                pass
-
-
-class Conversation:
-    """A customer's: sends the next message `pace_s` after the answer (TCP), or after the last one (UDP)."""
-
-    def __init__(self, number, made, is_tcp):
-        self.number, self.socket, self.is_tcp = number, made, is_tcp
-        self.sent, self.got, self.is_broken = 0, b"", ""
-        self.answered = []  # times of answers
-
-    def text(self):
-        return f"{self.number} {self.sent} ".encode().ljust(99, b".") + b"\n"
-
-
-class Traffic:
-    PACE_S = 0.05
-
-    def __init__(self, hosts, tcp, udp):
-        self.hosts = hosts
-        self.listening, self.datagrams = [], []
-        for host in HOSTS:
-            for kind, made in ((socket.SOCK_STREAM, self.listening), (socket.SOCK_DGRAM, self.datagrams)):
-                with hosts["outside"]:
-                    made.append(socket.socket(socket.AF_INET, kind))
-                made[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                made[-1].bind((host, PORT))
-        for one in self.listening:
-            one.listen(1000)
-        self.process = multiprocessing.Process(target=answer, args=(self.listening, self.datagrams), daemon=True)
-        self.process.start()
-        self.selector = selectors.DefaultSelector()
-        self.due = []
-        self.all = [self.begin(number, number < tcp) for number in range(tcp + udp)]
-
-    def begin(self, number, is_tcp):
-        with self.hosts["inside"]:
-            made = socket.socket(socket.AF_INET, socket.SOCK_STREAM if is_tcp else socket.SOCK_DGRAM)
-        made.settimeout(10)
-        made.bind((CUSTOMERS[number % len(CUSTOMERS)], 0))
-        made.connect((SERVICE, PORT) if is_tcp else (HOSTS[number % len(HOSTS)], PORT))
-        made.setblocking(False)
-        one = Conversation(number, made, is_tcp)
-        self.selector.register(made, selectors.EVENT_READ, one)
-        heapq.heappush(self.due, (time.monotonic() + number % 50 / 1000, number))
-        return one
-
-    def send(self, one):
-        one.sent += 1
-        try:
-            one.socket.send(one.text())
-        except OSError as error:
-            if one.is_tcp:
-                one.is_broken = str(error)
-        if not one.is_tcp:
-            heapq.heappush(self.due, (time.monotonic() + self.PACE_S, one.number))
-
-    def receive(self, one):
-        try:
-            data = one.socket.recv(65536)
-        except OSError as error:
-            if one.is_tcp:
-                one.is_broken = str(error)
-                self.selector.unregister(one.socket)
-            return
-        if one.is_tcp:
-            one.got += data
-            if not data or not one.text().startswith(one.got):
-                one.is_broken = "ended" if not data else "damaged"
-                self.selector.unregister(one.socket)
-                return
-            if len(one.got) < 100:
-                return
-            one.got = b""
-            heapq.heappush(self.due, (time.monotonic() + self.PACE_S, one.number))
-        one.answered.append(time.monotonic())
-
-    def run(self, until):
-        while (now := time.monotonic()) < until:
-            while self.due and self.due[0][0] <= now:
-                one = self.all[heapq.heappop(self.due)[1]]
-                if not one.is_broken:
-                    self.send(one)
-            wait = min(self.due[0][0] if self.due else until, until) - time.monotonic()
-            for key, _ in self.selector.select(max(wait, 0)):
-                self.receive(key.data)
-
-    def close(self):
-        self.process.kill()
-        self.process.join()
-        for one in (*self.listening, *self.datagrams, *(one.socket for one in self.all)):
-            one.close()
-
-    def gaps(self, since, until):
-        """Returns the longest time without an answer of each conversation, in ms."""
-        found = []
-        for one in self.all:
-            times = [at for at in one.answered if since <= at < until]
-            times = [max((at for at in one.answered if at < since), default=since), *times]
-            longest = max((b - a for a, b in zip(times, times[1:])), default=until - since)
-            found.append(1000 * (longest - self.PACE_S))
-        return found
+from cluster_events import EVENTS, Happening, Scene  # pylint: disable=wrong-import-position
+from cluster_traffic import Traffic, add_hosts, configuration  # pylint: disable=wrong-import-position
 
 
 def chart(times, begin, end, event, step=0.1):
@@ -223,113 +40,154 @@ def chart(times, begin, end, event, step=0.1):
     return [{"at_s": round(begin + n * step - event, 2), "answers_per_s": count / step} for n, count in enumerate(counts)]
 
 
-def happen(cluster, event):
-    """Lets server 2 suffer the event."""
-    if event == "kill":
-        cluster.dataplanes[2].kill()
-    elif event == "stop":
-        cluster.dataplanes[2].send_signal(signal.SIGSTOP)
-    elif event == "agent":
-        cluster.agents[2].kill()
-    elif event in ("inside", "outside"):
-        with cluster.switches[event].namespace:
-            ip("link set s2 down")
-
-
-EVENTS = {"kill": "server 2's millrace is killed", "stop": "server 2's millrace hangs", "agent": "server 2's agent is killed",
-          "inside": "server 2's link to the customers' switch fails", "outside": "server 2's link to the internet's switch fails",
-          "none": "nothing happens"}
-
-
-class Healing(threading.Thread):
-    """Finds out after how many seconds every shard has two copies in sync again, at servers that are there."""
-
-    def __init__(self, cluster, event):
-        super().__init__(daemon=True)
-        self.cluster, self.event, self.seconds = cluster, event, None
-
-    def is_whole(self):
-        try:
-            shards = self.cluster.status()["shards"]
-        except (RuntimeError, subprocess.TimeoutExpired):
-            return False
-        return all(one["in_sync"] and 2 not in (one["master"], one["slave"]) for one in shards)
-
-    def run(self):
-        while not self.is_whole():
-            time.sleep(0.2)
-        self.seconds = time.monotonic() - self.event
-
-
-def measure(cluster, options):
+def measure(cluster, options, name):
+    event = EVENTS[name]
     print(f"Starting {options.servers} servers, two switches and a store ...", flush=True)
     cluster.start()
-    wait_until(lambda: cluster.is_well(*["up"] * options.servers), 120)
     everyone = [list(range(1, options.servers + 1))] * 2
-    wait_until(lambda: cluster.next_hops() == everyone, 60)
-    traffic = Traffic(add_hosts(cluster), options.tcp, options.udp)
+
+    def wait_until_well():
+        wait_until(lambda: cluster.is_well(*["up"] * options.servers), 120)
+        wait_until(lambda: cluster.next_hops() == everyone, 60)
+
+    wait_until_well()
+    scene = Scene(cluster, add_hosts(cluster))
+    event.prepare(scene)
+    wait_until_well()
+    traffic = Traffic(scene.hosts, options.tcp, options.udp)
     try:
         print(f"{options.tcp} TCP connections and {options.udp} UDP conversations go through all of them.", flush=True)
+        before = epochs(scene)
         begun = time.monotonic()
         traffic.run(begun + options.before)
-        event = time.monotonic()
-        happen(cluster, options.event)
-        healing = Healing(cluster, event) if options.event in ("kill", "stop") else None
-        if healing is not None:
-            healing.start()
-        traffic.run(event + options.after)
+        happening = Happening(event, scene)
+        traffic.run(happening.begun + event.lasts_s)
+        event.finish(scene)
+        traffic.run(happening.begun + event.lasts_s + options.after)
         end = time.monotonic()
-        if healing is not None:
-            healing.join(120)
-        return report(traffic, options, (begun, event, end), healing and healing.seconds)
+        traffic.await_answers()
+        happening.join()
+        after = epochs(scene)
+        scene.notes["shards_with_new_epochs"] = sum(before[shard] != after[shard] for shard in before)
+        return report(traffic, options, name, (begun, happening.begun, end), happening)
     finally:
         traffic.close()
+        scene.close()
 
 
-def report(traffic, options, times, healed):
+def epochs(scene):
+    return {one["shard"]: one["epoch"] for one in scene.shards()}
+
+
+def report(traffic, options, name, times, happening):
     begun, event, end = times
-    idle = traffic.gaps(begun + 1, event)
+    usual = max(traffic.gaps(begun + 1, event), default=0)
     gaps = traffic.gaps(event, end)
-    usual = max(idle)
-    hit = sorted(gap for gap in gaps if gap > usual)
+    hit = sorted(gap for gap in gaps if gap > max(usual, 1000 * traffic.PACE_S))
     broken = [one for one in traffic.all if one.is_broken]
+    damaged = sum(one.is_broken == "damaged" for one in broken)
     lost = sum(one.sent - len(one.answered) for one in traffic.all if not one.is_tcp)
-    print(f"\n{EVENTS[options.event]}:\n")
+    print(f"\n{EVENTS[name].text}:\n")
     curve = chart([at for one in traffic.all for at in one.answered], event - 1, min(event + 3, end), event)
-    print(f"\n{len(hit)} of {len(gaps)} conversations waited longer than any did before ({usual:.0f} ms)", end="")
-    print(f": {statistics.median(hit):.0f} ms in the median, {hit[-1]:.0f} ms at most." if hit else ".")
+    print(f"\n{len(hit)} of {len(gaps)} conversations were interrupted", end="")
+    print(f": for {statistics.median(hit):.0f} ms in the median, {hit[-1]:.0f} ms at most." if hit else ".")
+    print(f"(Before, the longest wait was {usual:.0f} ms.)")
     print(f"{len(broken)} of {options.tcp} TCP connections were reset or damaged; {lost} datagrams were lost.")
-    if healed is not None:
-        print(f"Every shard had two copies again after {healed:.1f} s.")
-    return {"event": options.event, "interruption_ms": {"of": len(hit), "median": statistics.median(hit) if hit else 0,
-                                                        "most": hit[-1] if hit else 0, "all": [round(gap, 1) for gap in hit],
-                                                        "idle_most": usual},
-            "resets": len(broken), "broken": [f"{one.number}: {one.is_broken}" for one in broken], "lost": lost, "healed_s": healed,
-            "conversations": {"tcp": options.tcp, "udp": options.udp}, "servers": options.servers, "curve": curve}
+    if happening.healed_s is not None:
+        print(f"Every shard had two copies again after {happening.healed_s:.1f} s.")
+    return {"event": name, "interruption_ms": {"of": len(hit), "median": statistics.median(hit) if hit else 0,
+                                               "most": hit[-1] if hit else 0, "all": [round(gap, 1) for gap in hit],
+                                               "idle_most": round(usual, 1)},
+            "resets": len(broken) - damaged, "damaged": damaged, "broken": [f"{one.number}: {one.is_broken}" for one in broken], "lost": lost,
+            "healed_s": happening.healed_s, "conversations": {"tcp": options.tcp, "udp": options.udp}, "servers": options.servers,
+            "store": options.store, "before_s": options.before, "after_s": options.after, "notes": happening.scene.notes, "curve": curve}
+
+
+def try_once(options, name):
+    cluster = Cluster(options.millrace, options.millctl_cluster, configuration, options.servers, options.store)
+    try:
+        return measure(cluster, options, name)
+    finally:
+        cluster.close()
+
+
+class Results:
+    """Trials in a file, a line each. Without a file they are kept in memory."""
+
+    def __init__(self, path):
+        self.path, self.trials = path, []
+        if path and os.path.exists(path):
+            with open(path, encoding="ascii") as file:
+                self.trials = [json.loads(line) for line in file]
+
+    def of(self, options, name):
+        """Returns the trials of an event under the same conditions."""
+        return [one for one in self.trials if (one["event"], one["servers"], one["store"], one["conversations"], one["before_s"], one["after_s"]) ==
+                (name, options.servers, options.store, {"tcp": options.tcp, "udp": options.udp}, options.before, options.after)]
+
+    def add(self, trial):
+        self.trials.append(trial)
+        if self.path:
+            with open(self.path, "a", encoding="ascii") as file:
+                file.write(json.dumps({name: value for name, value in trial.items() if name != "curve"}) + "\n")
+
+
+def summarize(results, options):
+    print(f"\n{'event':13} {'trials':>6} {'hit':>5} {'median':>7} {'90 %':>6} {'most':>6} {'idle':>6} {'resets':>6} {'damaged':>7} {'lost':>6} "
+          f"{'healed, s':>14} {'shards':>6}")
+    for name in options.event:
+        trials = results.of(options, name)
+        if not trials:
+            continue
+        all_gaps = sorted(gap for one in trials for gap in one["interruption_ms"]["all"])
+        at = [all_gaps[min(math.floor(part * len(all_gaps)), len(all_gaps) - 1)] if all_gaps else 0 for part in (0.5, 0.9, 1)]
+        healed = [one["healed_s"] for one in trials if one["healed_s"] is not None]
+        text = f"{statistics.median(healed):.1f} ({max(healed):.1f})" if healed else "-"
+        of = {what: sum(one[what] for one in trials) for what in ("resets", "damaged", "lost")}
+        print(f"{name:13} {len(trials):6} {len(all_gaps):5} {at[0]:7.0f} {at[1]:6.0f} {at[2]:6.0f} "
+              f"{max(one['interruption_ms']['idle_most'] for one in trials):6.0f} {of['resets']:6} {of['damaged']:7} {of['lost']:6} "
+              f"{text:>14} {sum(one['notes']['shards_with_new_epochs'] for one in trials):6}")
+    print("\nhit: conversations that were interrupted. Their longest waits: median, 90 % and most, in ms. idle: the longest wait before an\n"
+          "event. lost: datagrams, before and after. healed: seconds until every shard had two copies again, median and most. shards:\n"
+          "shards that other servers have, or had meanwhile.")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("millrace")
     parser.add_argument("millctl_cluster")
-    parser.add_argument("--event", choices=EVENTS, default="kill", help="what happens to server 2")
+    parser.add_argument("--event", nargs="+", choices=[*EVENTS, "all"], default=["kill"], metavar="EVENT",
+                        help="all, or: " + "; ".join(f"{name}: {event.text}" for name, event in EVENTS.items()))
     parser.add_argument("--servers", type=int, default=4)
+    parser.add_argument("--store", choices=("etcd", "zookeeper"), default="etcd")
     parser.add_argument("--tcp", type=int, default=50, help="connections")
     parser.add_argument("--udp", type=int, default=50, help="conversations")
     parser.add_argument("--before", type=float, default=5, help="seconds before the event")
     parser.add_argument("--after", type=float, default=10, help="seconds after it")
-    parser.add_argument("--json", help="writes the result to this file")
+    parser.add_argument("--trials", type=int, default=1, help="of each event, each in a new cluster")
+    parser.add_argument("--results", help="adds a line of JSON to this file for each trial, and counts those that it has")
+    parser.add_argument("--json", help="writes the result of the last trial to this file")
     options = parser.parse_args()
-    if why := missing(options.millctl_cluster):
+    if "all" in options.event:
+        options.event = list(EVENTS)
+    if why := missing(options.millctl_cluster, options.store):
         sys.exit(f"cluster.py: {why}")
-    cluster = Cluster(options.millrace, options.millctl_cluster, configuration, options.servers)
-    try:
-        result = measure(cluster, options)
-    finally:
-        cluster.close()
-    if options.json:
+    results, failed = Results(options.results), 0
+    for number in range(options.trials):
+        for name in options.event:
+            if len(results.of(options, name)) > number:
+                continue
+            try:
+                results.add(try_once(options, name))
+            except (RuntimeError, TimeoutError, OSError) as error:
+                failed += 1
+                print(f"cluster.py: {name}: the trial could not be made: {error}", file=sys.stderr)
+    if options.json and results.trials:
         with open(options.json, "w", encoding="ascii") as file:
-            json.dump(result, file, indent=1)
+            json.dump(results.trials[-1], file, indent=1)
+    if options.trials > 1 or options.results or len(options.event) > 1:
+        summarize(results, options)
+    sys.exit(1 if failed else 0)
 
 
 if __name__ == "__main__":

@@ -74,8 +74,8 @@ type Report struct {
 	InSync bool
 	Load   float64
 	Wanted uint32 // how many grants it would like to have, those that it has included
-	// Withdrawn are grants that it has been ordered to have and does not use any more. It does not begin again before it has
-	// had an order without them. Only a master withdraws grants.
+	// Withdrawn are grants that it has been ordered to have, and with which it opens no connections any more until it has had an order without them or
+	// of another epoch. Connections may still use their ports: the slave knows all of these. Only a master withdraws grants.
 	Withdrawn []uint32
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"millrace/control/cluster/internal/agent"
 	"millrace/control/cluster/internal/records"
+	"millrace/control/cluster/internal/store"
 	"millrace/control/cluster/internal/store/memory"
 )
 
@@ -240,6 +241,10 @@ func TestRegister(t *testing.T) {
 	server := memory.NewServer()
 	client := server.Open()
 	defer client.Close()
+	// A record of a version without grants gets them.
+	if err := client.Write(t.Context(), store.Put{Key: records.ShardID(5).Key(), Value: []byte(`{"epoch":4,"master":"none","slave":"none","grant_count":0}`)}); err != nil {
+		t.Fatal(err)
+	}
 	is := agent.Identity{Server: 7, Address: "10.9.0.7", Shards: 250}
 	about := agent.About{Name: "a", Rack: "r", Capacity: 2}
 	for process := range uint32(10) {
@@ -252,6 +257,11 @@ func TestRegister(t *testing.T) {
 	got := state.Servers[7].Value
 	if got.Name != "a" || got.Rack != "r" || got.Capacity != 2 || got.Address != "10.9.0.7" || len(state.Shards) != 250 {
 		t.Errorf("registered: %+v, and %d shards", got, len(state.Shards))
+	}
+	for id, epoch := range map[records.ShardID]uint64{4: 0, 5: 4} {
+		if is := state.Shards[id].Value; is.GrantCount != records.GrantCount || is.Epoch != epoch {
+			t.Errorf("shard %d: %+v", id, is)
+		}
 	}
 	if of := got.Instances; len(of) != 8 || of[10] != "i10" || of[3] != "i3" {
 		t.Errorf("instances: %v", of)

@@ -75,7 +75,7 @@ func register(ctx context.Context, in store.Store, is Identity, about About) (re
 // most is how many records a write to etcd may have.
 const most = 100
 
-// makeShards makes the records of shards that are missing.
+// makeShards makes the records of shards that are missing, and gives grants to those without any.
 func makeShards(ctx context.Context, in store.Store, state *records.State, count uint32) error {
 	cluster := state.Cluster.Value
 	if cluster.Shards == 0 {
@@ -89,8 +89,10 @@ func makeShards(ctx context.Context, in store.Store, state *records.State, count
 	}
 	var puts []store.Put
 	for id := range records.ShardID(count) {
-		if shard, is := state.Shards[id]; !is {
-			puts = append(puts, shard.Put(id.Key(), records.Shard{}))
+		if shard := state.Shards[id]; shard.Value.GrantCount == 0 { // there is none, or it is of a version without grants
+			next := shard.Value.Clone()
+			next.GrantCount = records.GrantCount
+			puts = append(puts, shard.Put(id.Key(), next))
 		}
 	}
 	for ; len(puts) > 0; puts = puts[min(most, len(puts)):] {

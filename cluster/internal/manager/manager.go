@@ -9,7 +9,8 @@
 //  2. A member that had a role in an earlier assignment is unsettled until its agent says that its dataplane follows the newest one, or it is gone.
 //     A member is gone once its server's record names a newer process. A member that is merely absent may go on.
 //  3. A grant is given to one member. If its holder is gone, or has left the shard and given it back, it goes to the shard's master, and waits while
-//     there is none. Only a master makes it free: once its ports have rested.
+//     there is none. A master makes it free once the slave knows all connections that use it. So a free one goes to the master, or to a slave in sync:
+//     both know whose connections use its ports. The member that gets it lets the other ports rest.
 package manager
 
 import (
@@ -30,8 +31,6 @@ import (
 // Config are a manager's settings.
 type Config struct {
 	Rules placement.Rules
-	// Reserve is how many of a shard's grants are kept for the copy that has fewer than that.
-	Reserve int
 	// Elasticity takes servers in and out of use; nil: all are in use. With DryRun the manager only logs what it would do.
 	Elasticity *placement.Elasticity
 	DryRun     bool
@@ -216,7 +215,8 @@ func handOn(shard *records.Shard, state *records.State) (any bool) {
 	return any
 }
 
-// give gives free grants to the copies that want more, one by one in turn. It returns true if any was given.
+// give gives free grants to the copies that want more, one by one in turn. A slave gets some only while it is in sync: connections that it does not
+// know yet may use them. It returns true if any was given.
 func (m *Manager) give(id records.ShardID, shard *records.Shard, state *records.State) (any bool) {
 	free := int(shard.GrantCount) - len(shard.Grants)
 	number := uint32(0)
@@ -224,8 +224,8 @@ func (m *Manager) give(id records.ShardID, shard *records.Shard, state *records.
 		again = false
 		for _, holder := range []records.Member{shard.Master, shard.Slave} {
 			held := len(shard.GrantsOf(holder))
-			if holder.IsNone() || !state.IsPresent(holder) || held >= int(state.Present[holder].Wanted[id]) ||
-				free == 0 || free <= m.config.Reserve && held >= m.config.Reserve {
+			mayHave := holder == shard.Master || shard.InSync
+			if free == 0 || !mayHave || !state.IsPresent(holder) || held >= int(state.Present[holder].Wanted[id]) {
 				continue
 			}
 			for shard.Grants[number] != (records.Grant{}) {

@@ -33,7 +33,7 @@ func newState(shard records.Shard) *records.State {
 }
 
 func newManager(self records.Member) *manager.Manager {
-	return manager.New(self, manager.Config{Rules: placement.Default, Reserve: 2}, quiet)
+	return manager.New(self, manager.Config{Rules: placement.Default}, quiet)
 }
 
 // next returns the shard's record that the leader writes; the one that there is if it writes none.
@@ -95,24 +95,54 @@ func TestPromotion(t *testing.T) {
 
 func TestGrants(t *testing.T) {
 	master, slave := member(1, 2), member(2, 2)
-	state := newState(records.Shard{Epoch: 4, Master: master, Slave: slave, InSync: true, GrantCount: 6, Grants: records.Grants{1: {Holder: slave}}})
-	state.Present[master] = records.Presence{Wanted: map[records.ShardID]uint32{5: 9}}
-	state.Present[slave] = records.Presence{Wanted: map[records.ShardID]uint32{5: 1}}
-	m := newManager(master)
-	is := next(t, m, 0, state)
-	// Two are kept for the slave, which has fewer.
-	if got := is.GrantsOf(master); len(got) != 3 || len(is.GrantsOf(slave)) != 1 {
-		t.Errorf("grants: %+v", is.Grants)
+	shard := records.Shard{Epoch: 4, Master: master, Slave: slave, InSync: true, GrantCount: 6, Grants: records.Grants{1: {Holder: slave}}}
+	for _, one := range []struct {
+		what              string
+		wantsM, wantsS    uint32
+		change            func(*records.State, *records.Shard)
+		ofMaster, ofSlave int
+	}{
+		{"one wants more than there are", 9, 1, nil, 5, 1},
+		{"both want more than there are", 9, 9, nil, 3, 3},
+		{"all have what they want", 0, 1, nil, 0, 1},
+		{"the slave is not in sync", 2, 3, func(_ *records.State, shard *records.Shard) { shard.InSync = false }, 2, 1},
+		{"the slave is lost", 2, 3, func(state *records.State, _ *records.Shard) { delete(state.Present, slave) }, 2, 1},
+		{"a member that has left has some", 9, 0, func(_ *records.State, shard *records.Shard) {
+			shard.Grants = records.Grants{0: {Holder: member(3, 2)}, 1: {Holder: member(3, 1)}, 2: {Waits: true}}
+		}, 5, 0},
+	} {
+		t.Run(one.what, func(t *testing.T) {
+			is := shard.Clone()
+			state := newState(is)
+			state.Present[master] = records.Presence{Wanted: map[records.ShardID]uint32{5: one.wantsM}}
+			state.Present[slave] = records.Presence{Wanted: map[records.ShardID]uint32{5: one.wantsS}}
+			if one.change != nil {
+				one.change(state, &is)
+				state.Shards[5] = records.Record[records.Shard]{Value: is, Revision: 7}
+			}
+			got := next(t, newManager(member(1, 2)), 0, state)
+			if len(got.GrantsOf(master)) != one.ofMaster || len(got.GrantsOf(slave)) != one.ofSlave {
+				t.Errorf("grants: %+v", got.Grants)
+			}
+		})
 	}
-	state.Present[slave] = records.Presence{Wanted: map[records.ShardID]uint32{5: 3}}
-	is = next(t, m, 1, state)
-	if got := is.GrantsOf(master); len(got) != 2 || len(is.GrantsOf(slave)) != 2 {
-		t.Errorf("grants: %+v", is.Grants)
+}
+
+// A new slave gets no grants before the master says that it is in sync, also if the earlier one was.
+func TestGrantsOfANewSlave(t *testing.T) {
+	master, slave := member(1, 2), member(2, 2)
+	state := newState(records.Shard{Epoch: 4, Master: master, Slave: member(3, 1), InSync: true, GrantCount: 6, Grants: records.Grants{}})
+	for _, one := range []records.Member{master, slave, member(3, 2)} {
+		state.Present[one] = records.Presence{Wanted: map[records.ShardID]uint32{5: 3}}
 	}
+	is := next(t, newManager(master), 0, state)
+	if is.Epoch != 5 || is.InSync || is.Slave.IsNone() || len(is.GrantsOf(is.Slave)) != 0 || len(is.GrantsOf(master)) != 3 {
+		t.Errorf("assigned: %+v", is)
+	}
+	is.InSync = true
 	state.Shards[5] = records.Record[records.Shard]{Value: is, Revision: 7}
-	delete(state.Present, slave)
-	if again := next(t, m, 2, state); len(again.Grants) != len(is.Grants) {
-		t.Errorf("without the slave: %+v", again.Grants)
+	if is = next(t, newManager(master), 1, state); len(is.GrantsOf(is.Slave)) != 3 {
+		t.Errorf("in sync: %+v", is.Grants)
 	}
 }
 

@@ -10,7 +10,10 @@ import (
 	"strings"
 )
 
-// Grant says which member has a grant: a set of ports of the shard. A grant that no member has waits for the shard's master, since connections may use its ports.
+// GrantCount is how many grants a shard has: all port numbers, 1024 to a grant.
+const GrantCount = 64
+
+// Grant says which member has a grant: a set of ports of the shard. A grant waits for the shard's master if its last holder did not make it free.
 type Grant struct {
 	Holder Member
 	Waits  bool

@@ -104,7 +104,9 @@ func TestTroubles(t *testing.T) {
 		{`{"master":"1.2","slave":"3.1","in_sync":true,"unsettled":["2.2","2.1","1.2"]}`,
 			[]string{"2.2 is lost, and may go on as before: ports rest until a new process of server 2 says that it is gone, or an operator does"}},
 		{`{"master":"1.2","slave":"3.1","in_sync":true,"grants":{"1.2":"1","2.2":"2,4","waits":"3"}}`,
-			[]string{"grants that are still with 2.2: 2", "grants that wait for a master: 1"}},
+			[]string{"grants that are still with 2.2: 2"}},
+		{`{"master":"2.2","slave":"3.1","grants":{"1.2":"1","waits":"3"}}`, []string{"the master 2.2 is lost", "grants that wait for a master: 1"}},
+		{`{"master":"1.2","slave":"3.1","in_sync":true,"grants":{"1.2":"1","4.1":"2,4","waits":"3"}}`, nil},
 	} {
 		cluster["shards/5"] = test.shard
 		if is := parse(t, cluster).Troubles(5); !slices.Equal(is, test.want) {

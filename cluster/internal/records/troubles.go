@@ -23,12 +23,13 @@ func (s *State) Troubles(id ShardID) (troubles []string) {
 			say("%v is lost, and may go on as before: ports rest until a new process of server %d says that it is gone, or an operator does", member, member.Server)
 		}
 	}
+	// A grant that moves from one present member to another is no trouble.
 	counts := map[string]int{}
 	for _, grant := range shard.Grants {
 		switch {
-		case grant.Waits:
+		case grant.Waits && !s.IsPresent(shard.Master):
 			counts["wait for a master"]++
-		case grant.Holder != shard.Master && grant.Holder != shard.Slave:
+		case !grant.Waits && grant.Holder != shard.Master && grant.Holder != shard.Slave && !s.IsPresent(grant.Holder):
 			counts["are still with "+grant.Holder.String()]++
 		}
 	}

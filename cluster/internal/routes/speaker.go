@@ -52,10 +52,11 @@ type Config struct {
 
 // Speaker is agent.Routes.
 type Speaker struct {
-	config Config
-	links  []*link
-	stop   context.CancelFunc
-	watch  sync.WaitGroup
+	config  Config
+	links   []*link
+	stop    context.CancelFunc
+	watch   sync.WaitGroup
+	changed chan struct{} // a session may have
 
 	mu   sync.Mutex
 	isOn bool
@@ -72,7 +73,7 @@ type link struct {
 
 // Open returns a speaker, which connects to its neighbours by and by.
 func Open(ctx context.Context, config Config) (*Speaker, error) {
-	s := &Speaker{config: config}
+	s := &Speaker{config: config, changed: make(chan struct{}, 1)}
 	for _, at := range config.Neighbors {
 		link := &link{Neighbor: at, bgp: server.NewBgpServer(server.LoggerOption(config.Log, new(slog.LevelVar)))}
 		go link.bgp.Serve()
@@ -84,8 +85,21 @@ func Open(ctx context.Context, config Config) (*Speaker, error) {
 	}
 	s.note()
 	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
+	for _, link := range s.links {
+		if err := link.bgp.WatchEvent(ctx, server.WatchEventMessageCallbacks{OnPeerUpdate: s.wake}, server.WatchPeer()); err != nil {
+			s.Close()
+			return nil, fmt.Errorf("BGP with %v at %s: %w", link.Address, link.Device, err)
+		}
+	}
 	s.watch.Go(func() { s.follow(ctx) })
 	return s, nil
+}
+
+func (s *Speaker) wake(*apiutil.WatchEventMessage_PeerEvent, time.Time) {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
 }
 
 func (s *Speaker) connect(ctx context.Context, link *link) error {
@@ -127,7 +141,7 @@ func onlyOwn(ctx context.Context, in *server.BgpServer) error {
 		Direction: api.PolicyDirection_POLICY_DIRECTION_IMPORT, Policies: []*api.Policy{policy}, DefaultAction: api.RouteAction_ROUTE_ACTION_REJECT}})
 }
 
-// follow watches the links.
+// follow watches the links: at each change of a session, since the routes of other links may end with it, and all the time, since BFD that comes up is no such change.
 func (s *Speaker) follow(ctx context.Context) {
 	tick := time.NewTicker(s.config.Interval)
 	defer tick.Stop()
@@ -136,6 +150,7 @@ func (s *Speaker) follow(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		case <-s.changed:
 		}
 		s.mu.Lock()
 		changed := false

@@ -11,10 +11,11 @@ import (
 // The model's measures. Times are in ticks.
 const (
 	customers    = 4
-	grantCount   = 24 // of a shard
-	portsOfGrant = 4  // all of one customer
-	wanted       = 3  // grants that a copy would like to have unused
-	mostUnused   = 6  // grants that a master keeps unused
+	grantCount   = 9 // of a shard
+	portsOfGrant = 2 // all of one customer
+	leastWanted  = 3 // grants that a copy would like to have at least, and
+	mostWanted   = 6 // at most. The number varies, so that grants change hands more often than in reality.
+	wantedFor    = 500
 	idle         = 900
 	rest         = 300 // for which a copy lets the ports of a customer rest
 	leastRest    = 250 // after which a port may have another customer at all
@@ -58,7 +59,7 @@ type copyOf struct {
 	late        []message // `acknowledgedEarly`
 
 	grants    map[int]*grantOf
-	withdrawn map[int]bool // grants that the store should take back
+	withdrawn map[int]bool // grants that the store should take back: not among the grants any more
 
 	restsUntil   map[int]int            // by port
 	lastCustomer map[int]int            // by port
@@ -70,6 +71,7 @@ type copyOf struct {
 type grantOf struct {
 	version  uint64 // since which it is told
 	onRecord bool   // another copy has it on record
+	retired  uint64 // version since when no connections are opened with it; 0: they are
 }
 
 // message is all that a copy has.
@@ -102,15 +104,21 @@ func (c *copyOf) follow(order order) {
 		if c.grants[int(number)] == nil && !c.withdrawn[int(number)] {
 			c.version++
 			c.grants[int(number)] = &grantOf{version: c.version}
-			for port := range portsOfGrant {
-				port += int(number) * portsOfGrant
-				c.restsUntil[port] = c.w.now + rest
-				delete(c.lastCustomer, port)
-			}
+			c.letRest(int(number))
 		}
 	}
 	maps.DeleteFunc(c.grants, func(number int, _ *grantOf) bool { return !has[number] })
 	maps.DeleteFunc(c.withdrawn, func(number int, _ bool) bool { return !has[number] })
+}
+
+// letRest lets the ports of a grant rest that the copy gets, unless nobody can have had it before.
+func (c *copyOf) letRest(number int) {
+	for port := number * portsOfGrant; port < (number+1)*portsOfGrant; port++ {
+		delete(c.lastCustomer, port)
+		if c.order.Epoch > 1 {
+			c.restsUntil[port] = c.w.now + rest
+		}
+	}
 }
 
 func (c *copyOf) assign(order order) {
@@ -139,8 +147,9 @@ func (c *copyOf) assign(order order) {
 		}
 	}
 	for _, grant := range c.grants {
-		grant.version = c.version
+		grant.version, grant.retired = c.version, 0
 	}
+	clear(c.withdrawn) // the store has not taken these back, or else the orders lack them
 	for key, one := range c.connections {
 		one.version = c.version
 		c.connections[key] = one
@@ -154,14 +163,7 @@ func (c *copyOf) assign(order order) {
 
 // report says how the copy is.
 func (c *copyOf) report() agent.Report {
-	report := agent.Report{InSync: c.isInSync(), Load: 0.1 + 0.02*float64(len(c.connections))}
-	unused := 0
-	for number := range c.grants {
-		if !c.uses(number) {
-			unused++
-		}
-	}
-	report.Wanted = uint32(len(c.grants) + max(0, wanted-unused))
+	report := agent.Report{InSync: c.isInSync(), Load: 0.1 + 0.02*float64(len(c.connections)), Wanted: uint32(c.wanted())}
 	if c.order.Role == agent.Master {
 		for number := range c.withdrawn {
 			report.Withdrawn = append(report.Withdrawn, uint32(number))
@@ -192,7 +194,7 @@ func (c *copyOf) uses(number int) bool {
 
 func (c *copyOf) mayUse(number int) bool {
 	grant := c.grants[number]
-	return grant != nil && (grant.onRecord || c.order.Other.IsNone())
+	return grant != nil && grant.retired == 0 && (grant.onRecord || c.order.Other.IsNone())
 }
 
 // isFree returns true if the customer may have the port, which no connection uses.
@@ -283,7 +285,8 @@ func (c *copyOf) tick() {
 			}
 		}
 	}
-	if !c.order.Settled || c.order.Role == agent.Slave && !c.isInSync() {
+	// A slave that is not in sync may have connections that the master has let end.
+	if !c.order.Settled || !c.order.Other.IsNone() && !c.isInSync() {
 		c.unsureAt = c.w.now
 	}
 	if c.w.now%20 == 0 && c.order.Role == agent.Master {
@@ -291,23 +294,47 @@ func (c *copyOf) tick() {
 	}
 }
 
-// withdraw gives back grants that no connection uses, and whose ports have rested.
+func (c *copyOf) wanted() int {
+	if (c.w.now/wantedFor+int(c.self.Server))%2 == 0 {
+		return leastWanted
+	}
+	return mostWanted
+}
+
+// withdraw retires grants that are too many while the slave is in sync, first those that are used, which is the worst case, and gives them back once the slave has
+// all connections that use them.
 func (c *copyOf) withdraw() {
-	const nobody = -1
-	var unused []int
+	isInSync := c.isInSync()
+	var inUse []int
 	for _, number := range sorted(c.grants) {
-		isUnused := !c.uses(number)
-		for port := range portsOfGrant {
-			isUnused = isUnused && c.isFree(number*portsOfGrant+port, nobody)
-		}
-		if isUnused {
-			unused = append(unused, number)
+		switch grant := c.grants[number]; {
+		case !isInSync:
+			grant.retired = 0
+		case grant.retired == 0:
+			inUse = append(inUse, number)
+		case grant.retired <= c.acked:
+			c.handBack(number)
 		}
 	}
-	for ; len(unused) > mostUnused; unused = unused[1:] {
-		c.withdrawn[unused[0]] = true
-		delete(c.grants, unused[0])
+	slices.SortStableFunc(inUse, func(a, b int) int { return rank(c.uses(b)) - rank(c.uses(a)) })
+	for ; isInSync && len(inUse) > c.wanted(); inUse = inUse[1:] {
+		c.grants[inUse[0]].retired = c.version
+		if c.w.mistake == HandedBackEarly {
+			c.handBack(inUse[0])
+		}
 	}
+}
+
+func (c *copyOf) handBack(number int) {
+	c.withdrawn[number] = true
+	delete(c.grants, number)
+}
+
+func rank(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 // send tells the other copy all that there is.

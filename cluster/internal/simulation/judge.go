@@ -35,12 +35,8 @@ func (w *world) anyThatAnnounces() int {
 
 // isHeard returns true if the member's dataplane is there, and the server's dataplane hears it.
 func (w *world) isHeard(by int, member records.Member) bool {
-	if member.IsNone() {
-		return false
-	}
 	n := int(member.Server) - 1
-	p := w.hosts[n].process
-	return w.runs(n) && p.self == member && !p.hasRestarted && w.hosts[n].stuckUntil <= w.now && (n == by || !w.isCut(n, by))
+	return w.isThere(member) && w.runs(n) && w.hosts[n].stuckUntil <= w.now && (n == by || !w.isCut(n, by))
 }
 
 // copyOnWay returns the copy that a switch's packets reach: from the server where they come they take one hop to the master, or, if that one is not heard, to the slave.
@@ -72,7 +68,7 @@ func (w *world) packets() {
 		if port, is := c.serve(key, customer); is {
 			w.use(shard, port, customer)
 		}
-		if w.IntN(100) == 0 { // the customer closes it, or falls silent
+		if w.IntN(30) == 0 { // the customer closes it, or falls silent
 			if c.order.Role == agent.Master && w.chance(50) {
 				c.end(key)
 			}
@@ -186,13 +182,41 @@ func (w *world) judgeWrite(id records.ShardID, state *records.State, before, aft
 		switch {
 		case was == is:
 		case was == records.Grant{} && !is.Waits && (is.Holder == after.Master || is.Holder == after.Slave): // given
+			w.judgeUses(id, int(number), after.Master, is.Holder)
 		case is == records.Grant{} && was.Holder == before.Master && !w.holds(was.Holder, id, number): // free again
+			w.judgeUses(id, int(number), was.Holder, after.Slave)
 		case is.Waits && (state.IsGone(was.Holder) || !w.holds(was.Holder, id, number)): // given back
 		case is.Holder == after.Master && (was.Waits || state.IsGone(was.Holder)): // handed on
 		default:
 			fail("a grant changes hands against the rules")
 		}
 	}
+}
+
+// judgeUses: when a grant becomes free, the slave knows all of the master's connections that use it; so does a member that gets it.
+func (w *world) judgeUses(id records.ShardID, number int, master, other records.Member) {
+	has, knows := w.copyOf(master, id), w.copyOf(other, id)
+	if has == nil || master == other || !w.isThere(other) {
+		return
+	}
+	for _, key := range sorted(has.connections) {
+		isKnown := knows != nil
+		if isKnown {
+			_, isKnown = knows.connections[key]
+		}
+		if has.connections[key].port/portsOfGrant == number && !isKnown {
+			w.fail("grant %d of shard %d is handed back or given, and %v lacks connection %d, which uses it", number, id, other, key)
+		}
+	}
+}
+
+// isThere returns true if the member's dataplane runs.
+func (w *world) isThere(member records.Member) bool {
+	if member.IsNone() {
+		return false
+	}
+	p := w.hosts[member.Server-1].process
+	return p != nil && p.self == member && !p.hasRestarted
 }
 
 // judgeRoutes: a server that leaves announces nothing.
@@ -225,6 +249,11 @@ func (w *world) unwellShard(id records.ShardID, shard records.Shard) string {
 		return "is not settled"
 	case shard.Master.Server%2 == shard.Slave.Server%2:
 		return "has both copies in a rack"
+	}
+	for _, member := range []records.Member{shard.Master, shard.Slave} {
+		if len(shard.GrantsOf(member)) < leastWanted {
+			return fmt.Sprintf("has too few grants for %v", member)
+		}
 	}
 	for number, grant := range shard.Grants {
 		if grant.Waits || grant.Holder != shard.Master && grant.Holder != shard.Slave {

@@ -106,13 +106,8 @@ func (w *world) apply(from records.Member, isManager bool, puts []store.Put) {
 		if w.mistake == RevisionUnchecked {
 			puts[n].Revision = before.Shards[id].Revision
 		}
-		if w.mistake == UnsettledLost && isManager {
-			var shard records.Shard
-			if err := json.Unmarshal(put.Value, &shard); err != nil {
-				panic(err)
-			}
-			shard.Unsettled = nil
-			puts[n] = records.Record[records.Shard]{Revision: puts[n].Revision}.Put(put.Key, shard)
+		if isManager && (w.mistake == UnsettledLost || w.mistake == GivenEarly) {
+			puts[n] = w.mistaken(puts[n])
 		}
 	}
 	if err := w.store.Write(puts...); err != nil {
@@ -129,6 +124,26 @@ func (w *world) apply(from records.Member, isManager bool, puts []store.Put) {
 	if id != noShard {
 		w.judgeWrite(id, before, before.Shards[id].Value, after.Shards[id].Value)
 	}
+}
+
+// mistaken returns another write of a shard's record than the manager's.
+func (w *world) mistaken(put store.Put) store.Put {
+	var shard records.Shard
+	if err := json.Unmarshal(put.Value, &shard); err != nil {
+		panic(err)
+	}
+	switch w.mistake {
+	case UnsettledLost:
+		shard.Unsettled = nil
+	case GivenEarly:
+		shard = shard.Clone()
+		for number := range shard.GrantCount {
+			if _, isHeld := shard.Grants[number]; !isHeld && !shard.Slave.IsNone() && len(shard.GrantsOf(shard.Slave)) < mostWanted {
+				shard.Grants[number] = records.Grant{Holder: shard.Slave}
+			}
+		}
+	}
+	return records.Record[records.Shard]{Revision: put.Revision}.Put(put.Key, shard)
 }
 
 const noShard = 1 << 31

@@ -34,18 +34,20 @@ const (
 	GrantKept                 // a dataplane goes on with copies and grants that it should give up
 	SlaveAges                 // a slave ends connections that it thinks idle
 	ReusedEarly               // a port goes to another customer though another server may use it
+	HandedBackEarly           // a master hands a grant back before the other copy knows the connections that use it
 	FollowedEarly             // a dataplane answers that it follows, and does so later
 	InSyncEarly               // a dataplane says that it is in sync when it is not
 	Unfenced                  // a manager writes though it may lead no more
 	RevisionUnchecked         // the store writes over what it should not
 	LostIsGone                // a manager takes who is absent for gone
 	UnsettledLost             // a manager forgets who is unsettled
+	GivenEarly                // a manager gives grants to a slave that is not in sync
 	RegisteredEarly           // a process registers while its predecessor's dataplane still has copies
 	Mistakes
 )
 
-var names = [...]string{"none", "an epoch unchecked", "acknowledged early", "a grant kept", "a slave ages", "a port reused early", "followed early",
-	"in sync early", "a manager without fencing", "a revision unchecked", "lost is gone", "unsettled lost", "registered early"}
+var names = [...]string{"none", "an epoch unchecked", "acknowledged early", "a grant kept", "a slave ages", "a port reused early", "handed back early", "followed early",
+	"in sync early", "a manager without fencing", "a revision unchecked", "lost is gone", "unsettled lost", "given early", "registered early"}
 
 func (m Mistake) String() string { return names[m] }
 
@@ -237,7 +239,7 @@ func (w *world) start(n int) {
 	w.instances[instance] = self
 	p := &process{w: w, self: self, copies: map[records.ShardID]*copyOf{}, view: store.View{Records: map[string]store.Record{}}, rate: 0.7 + 0.6*w.Float64()}
 	p.agent = agent.New(self, agent.Config{LoadPace: time.Second, Stuck: 300 * time.Millisecond}, p, p, w.log)
-	p.manager = manager.New(self, manager.Config{Rules: rules, Reserve: wanted}, w.log)
+	p.manager = manager.New(self, manager.Config{Rules: rules}, w.log)
 	w.hosts[n].process = p
 }
 

@@ -183,7 +183,7 @@ func start(ctx context.Context, t *testing.T, backend Backend, id records.Server
 	anAgent := agent.New(m.self, agent.Default, m, m, quiet)
 	rules := placement.Default
 	rules.Patience, rules.GiveUp, rules.Dwell, rules.ShardDwell, rules.Withdrawal = 500*time.Millisecond, 2*time.Second, time.Second, time.Second, 100*time.Millisecond
-	aManager := manager.New(m.self, manager.Config{Rules: rules, Reserve: 1}, quiet)
+	aManager := manager.New(m.self, manager.Config{Rules: rules}, quiet)
 	run := func(what func(context.Context, store.Store) error) {
 		m.ends.Go(func() {
 			if err := what(ctx, m.client); !errors.Is(err, context.Canceled) {

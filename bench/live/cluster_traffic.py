@@ -1,0 +1,266 @@
+"""Traffic through a cluster: customers and an internet at its switches, TCP connections and UDP conversations between them, and floods."""
+
+import heapq
+import multiprocessing
+import selectors
+import socket
+import time
+
+from namespaces import ip
+
+SERVICE, PORT = "203.0.113.10", 80
+SINK = 9  # port of a host where datagrams of floods end
+HOSTS = [f"203.0.113.{n}" for n in (101, 102, 103)]
+CUSTOMERS = [f"198.51.100.{n}" for n in range(1, 21)]
+# The network of hosts at each switch, the address that its switch has there, and the hosts' addresses.
+NETWORKS = {"inside": ("198.51.100.254", CUSTOMERS), "outside": ("203.0.113.254", HOSTS)}
+
+
+def configuration(number):
+    backends = ", ".join(f'{{ address = "{host}", port = {PORT} }}' for host in HOSTS)
+    return f"""chain = ["firewall", "balance"]
+[spread]
+entries = 128
+[[route]]
+prefix = "198.51.100.0/24"
+via = "10.1.{number}.1"
+[[route]]
+prefix = "203.0.113.0/24"
+via = "10.2.{number}.1"
+[[firewall.rule]]
+name = "customers"
+source = ["198.51.100.0/24"]
+action = "accept"
+[[firewall.rule]]
+name = "routing"
+source = ["10.0.0.0/8"]
+action = "accept"
+[[service]]
+address = "{SERVICE}"
+port = {PORT}
+protocol = "tcp"
+backends = [{backends}]
+"""
+
+
+def add_hosts(cluster):
+    """Adds customers and the internet, each a namespace at a switch."""
+    found = {}
+    for side, (gateway, addresses) in NETWORKS.items():
+        switch = cluster.switches[side].namespace
+        hosts = cluster.add_namespace()
+        with switch:
+            ip(f"link add hosts type veth peer name wire netns {hosts.path}")
+            ip("link set hosts up")
+            ip(f"address add {gateway}/24 dev hosts")
+        with hosts:
+            ip("link set lo up")
+            ip("link set wire up")
+            for address in addresses:
+                ip(f"address add {address}/24 dev wire")
+            ip(f"route add default via {gateway}")
+        found[side] = hosts
+    return found
+
+
+def answer(listening, datagrams):
+    """Answers lines and datagrams with themselves, for ever."""
+    selector = selectors.DefaultSelector()
+    for one in listening:
+        selector.register(one, selectors.EVENT_READ, "listen")
+    for one in datagrams:
+        selector.register(one, selectors.EVENT_READ, "datagram")
+    while True:
+        for key, _ in selector.select():
+            if key.data == "listen":
+                accepted, _ = key.fileobj.accept()
+                selector.register(accepted, selectors.EVENT_READ, "line")
+                continue
+            try:
+                if key.data == "datagram":
+                    data, sender = key.fileobj.recvfrom(2000)
+                    key.fileobj.sendto(data, sender)
+                elif data := key.fileobj.recv(65536):
+                    key.fileobj.sendall(data)
+                else:
+                    selector.unregister(key.fileobj)
+                    key.fileobj.close()
+            except OSError:
+                pass
+
+
+class Conversation:
+    """A customer's: sends the next message `pace_s` after the answer (TCP), or after the last one (UDP)."""
+
+    def __init__(self, number, made, is_tcp):
+        self.number, self.socket, self.is_tcp = number, made, is_tcp
+        self.sent, self.got, self.is_broken = 0, b"", ""
+        self.answered = []  # times of answers
+
+    def text(self):
+        return f"{self.number} {self.sent} ".encode().ljust(99, b".") + b"\n"
+
+
+class Traffic:
+    PACE_S = 0.05
+
+    def __init__(self, hosts, tcp, udp):
+        self.hosts = hosts
+        self.listening, self.datagrams = [], []
+        for host in HOSTS:
+            for kind, made in ((socket.SOCK_STREAM, self.listening), (socket.SOCK_DGRAM, self.datagrams)):
+                with hosts["outside"]:
+                    made.append(socket.socket(socket.AF_INET, kind))
+                made[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                made[-1].bind((host, PORT))
+        for one in self.listening:
+            one.listen(1000)
+        self.process = multiprocessing.Process(target=answer, args=(self.listening, self.datagrams), daemon=True)
+        self.process.start()
+        self.selector = selectors.DefaultSelector()
+        self.due = []
+        self.all = [self.begin(number, number < tcp) for number in range(tcp + udp)]
+
+    def begin(self, number, is_tcp):
+        with self.hosts["inside"]:
+            made = socket.socket(socket.AF_INET, socket.SOCK_STREAM if is_tcp else socket.SOCK_DGRAM)
+        made.settimeout(10)
+        made.bind((CUSTOMERS[number % len(CUSTOMERS)], 0))
+        made.connect((SERVICE, PORT) if is_tcp else (HOSTS[number % len(HOSTS)], PORT))
+        made.setblocking(False)
+        one = Conversation(number, made, is_tcp)
+        self.selector.register(made, selectors.EVENT_READ, one)
+        heapq.heappush(self.due, (time.monotonic() + number % 50 / 1000, number))
+        return one
+
+    def send(self, one):
+        one.sent += 1
+        try:
+            one.socket.send(one.text())
+        except OSError as error:
+            if one.is_tcp:
+                one.is_broken = str(error)
+        if not one.is_tcp:
+            heapq.heappush(self.due, (time.monotonic() + self.PACE_S, one.number))
+
+    def receive(self, one):
+        try:
+            data = one.socket.recv(65536)
+        except OSError as error:
+            if one.is_tcp:
+                one.is_broken = str(error)
+                self.selector.unregister(one.socket)
+            return
+        if one.is_tcp:
+            one.got += data
+            if not data or not one.text().startswith(one.got):
+                one.is_broken = "ended" if not data else "damaged"
+                self.selector.unregister(one.socket)
+                return
+            if len(one.got) < 100:
+                return
+            one.got = b""
+            heapq.heappush(self.due, (time.monotonic() + self.PACE_S, one.number))
+        one.answered.append(time.monotonic())
+
+    def await_answers(self, seconds=0.5):
+        """Takes answers that are still on their way, without sending."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            for key, _ in self.selector.select(left):
+                self.receive(key.data)
+
+    def run(self, until):
+        while (now := time.monotonic()) < until:
+            while self.due and self.due[0][0] <= now:
+                one = self.all[heapq.heappop(self.due)[1]]
+                if not one.is_broken:
+                    self.send(one)
+            wait = min(self.due[0][0] if self.due else until, until) - time.monotonic()
+            for key, _ in self.selector.select(max(wait, 0)):
+                self.receive(key.data)
+
+    def close(self):
+        self.process.kill()
+        self.process.join()
+        for one in (*self.listening, *self.datagrams, *(one.socket for one in self.all)):
+            one.close()
+
+    def gaps(self, since, until):
+        """Returns the longest time without an answer of each conversation that has not been reset or damaged, in ms."""
+        found = []
+        for one in self.all:
+            if one.is_broken:
+                continue
+            times = [at for at in one.answered if since <= at < until]
+            times = [max((at for at in one.answered if at < since), default=since), *times, until]
+            found.append(1000 * (max(b - a for a, b in zip(times, times[1:])) - self.PACE_S))
+        return found
+
+
+def send_for_ever(sockets, rate):
+    """Sends datagrams of the sockets in turn, `rate` a second; 0: as fast as possible."""
+    burst, next_at = 32, time.monotonic()
+    while True:
+        for at in range(0, len(sockets), burst):
+            for one in sockets[at:at + burst]:
+                try:
+                    one.send(bytes(32))
+                except OSError:
+                    pass
+            if rate:
+                next_at = max(next_at + burst / rate, time.monotonic() - 0.1)
+                time.sleep(max(next_at - time.monotonic(), 0))
+
+
+class Flood:
+    """Datagrams of many conversations from customers to hosts, which do not answer."""
+
+    PROCESSES, CONVERSATIONS = 2, 512  # of each process
+
+    def __init__(self, hosts):
+        self.hosts, self.processes, self.sinks, self.senders = hosts, [], [], []
+        with hosts["outside"]:
+            for host in HOSTS:
+                self.sinks.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+                self.sinks[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+                self.sinks[-1].bind((host, SINK))
+        with hosts["inside"]:
+            for number in range(self.PROCESSES * self.CONVERSATIONS):
+                one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+                one.bind((CUSTOMERS[number % len(CUSTOMERS)], 0))
+                one.connect((HOSTS[number % len(HOSTS)], SINK))
+                self.senders.append(one)
+
+    def begin(self, rate=0):
+        for number in range(self.PROCESSES):
+            own = self.senders[number::self.PROCESSES]
+            self.processes.append(multiprocessing.Process(target=send_for_ever, args=(own, rate / self.PROCESSES), daemon=True))
+            self.processes[-1].start()
+
+    def end(self):
+        for process in self.processes:
+            process.kill()
+            process.join()
+        self.processes = []
+
+    def counts(self):
+        """Returns how many packets customers have sent, and hosts have got, so far: of everyone."""
+        found = []
+        for side, direction in (("inside", "tx"), ("outside", "rx")):
+            with self.hosts[side]:
+                fields = [line.split() for line in open("/proc/thread-self/net/dev", encoding="ascii") if "wire:" in line][0]
+            found.append(int(fields[2 if direction == "rx" else 10]))
+        return found
+
+    def measure(self, seconds):
+        """Returns packets a second that customers send, and hosts get, within that time."""
+        before, since = self.counts(), time.monotonic()
+        time.sleep(seconds)
+        passed = time.monotonic() - since
+        return [(after - was) / passed for was, after in zip(before, self.counts())]
+
+    def close(self):
+        self.end()
+        for one in (*self.sinks, *self.senders):
+            one.close()
