@@ -36,6 +36,7 @@ struct OtherServers {
   /// Ends of datagrams from this server to the other one of a pair; in a cluster to no address.
   AnyKey ends;
   std::string key_file;
+  unsigned defer_ms = 0;  ///< for which packets of new connections wait for the other copy; 0: not
 };
 using ServersKey = std::array<std::byte, 32>;
 

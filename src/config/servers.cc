@@ -168,6 +168,7 @@ Keys<RawServers> pair_keys() {
       {"port", integer(&RawServers::port, 1, 65535)},
       {"key_file", text(&RawServers::key_file), true},
       {"addresses", texts(&RawServers::addresses)},
+      {"defer_ms", integer(&RawServers::defer_ms, 0, 1000, "ms")},
   };
 }
 
@@ -178,6 +179,7 @@ Keys<RawServers> cluster_keys() {
       {"port", integer(&RawServers::port, 1, 65535)},
       {"key_file", text(&RawServers::key_file), true},
       {"addresses", texts(&RawServers::addresses)},
+      {"defer_ms", integer(&RawServers::defer_ms, 0, 1000, "ms")},
   };
 }
 
@@ -189,7 +191,8 @@ void read_servers(Problems& problems, const RawServers& raw, Config& config) {
   config.servers = OtherServers{.is_cluster = raw.table == "cluster",
                                 .number = raw.number,
                                 .ends = reader.ends(),
-                                .key_file = raw.key_file.value};
+                                .key_file = raw.key_file.value,
+                                .defer_ms = raw.defer_ms};
 }
 
 }  // namespace config

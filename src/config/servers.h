@@ -19,6 +19,7 @@ struct RawServers {
   Text address;  ///< this server's, in a cluster
   std::uint16_t port = OtherServers::kPort;
   Text key_file;
+  unsigned defer_ms = 0;
   std::vector<Text> addresses;
 };
 

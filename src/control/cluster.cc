@@ -41,6 +41,11 @@ class WrongOrder : public std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
+/// Returns a value as text; only its type if it may be large, or nested deeply.
+std::string shown(const Json& json) {
+  return json.is_primitive() ? json.dump().substr(0, 100) : json.type_name();
+}
+
 Member read_instance(const Json& json, bool may_be_none) {
   const auto* const text = json.get_ptr<const std::string*>();
   std::uint64_t number = 0;
@@ -50,7 +55,7 @@ Member read_instance(const Json& json, bool may_be_none) {
                       std::from_chars(text->data(), end, number, 16).ptr == end && number != 0 &&
                       process_of(Member{number}) == Member{number};
   if (!is_one)
-    throw WrongOrder(json.dump() + " is no instance: give 16 hexadecimal digits, as GET /cluster");
+    throw WrongOrder(shown(json) + " is no instance: give 16 hexadecimal digits, as GET /cluster");
   return Member{number};
 }
 
@@ -64,12 +69,18 @@ class OrdersReader {
     placement_.state = {.has_settled = true, .both_are_new = false, .is_sure = false};
     const Placement::OfShard nobodys{.master = Placement::kNowhere, .slave = Placement::kNowhere};
     placement_.shards.assign(copies_.shards(), nobodys);
-    for (const Json& member : orders.at("members")) read_member(member);
-    for (const Json& shard : orders.at("shards")) read_shard(shard);
+    for (const Json& member : list(orders, "members")) read_member(member);
+    for (const Json& shard : list(orders, "shards")) read_shard(shard);
     return std::move(placement_);
   }
 
  private:
+  static const Json& list(const Json& orders, const char* name) {
+    const Json& is = orders.at(name);
+    if (!is.is_array()) throw WrongOrder(fmt::format("{}: must be a list", name));
+    return is;
+  }
+
   void read_member(const Json& json) {
     const Member member = read_instance(json.at("instance"), false);
     if (member == copies_.self()) return;
@@ -126,7 +137,7 @@ class OrdersReader {
     const Json& number = json.at(name);
     if (!number.is_number_unsigned() || number.get<std::uint64_t>() > most)
       throw WrongOrder(
-          fmt::format("{} {}: must be a whole number up to {}", name, number.dump(), most));
+          fmt::format("{} {}: must be a whole number up to {}", name, shown(number), most));
     return number.get<std::uint64_t>();
   }
 
@@ -135,9 +146,8 @@ class OrdersReader {
     const auto& text = json.get_ref<const std::string&>();
     const auto wrong = [&] {
       return WrongOrder(
-          fmt::format("grants \"{}\": must be numbers and ranges below {}, such as "
-                      "0-11,15",
-                      text, Grants::kOfShard));
+          fmt::format("grants {}: must be numbers and ranges below {}, such as 0-11,15",
+                      shown(json), Grants::kOfShard));
     };
     Grants::Bits all = 0;
     const char* at = text.data();
@@ -154,7 +164,9 @@ class OrdersReader {
       const bool is_range = at != end && *at == '-';
       if (is_range) ++at;
       const unsigned last = is_range ? read_number() : first;
-      if (last < first || (at != end && (*at++ != ',' || at == end))) throw wrong();
+      const bool goes_on = at != end;
+      if (last < first || (goes_on && (*at != ',' || at + 1 == end))) throw wrong();
+      if (goes_on) ++at;
       all |= Grants::range(first, last);
     }
     return all;

@@ -170,6 +170,9 @@ struct Burst {
   std::uint64_t came_again = 0;
   /// Packets, bits by place in the burst, that another server of the cluster has sent here.
   std::uint64_t hopped = 0;
+  /// Packets, bits by place in the burst, of connections that the other copy at another server does
+  /// not have yet: they leave once it has, or after some time. Written just before `Port::send`.
+  std::uint64_t deferred = 0;
   /// Valid for packets in either set: the number of the packet's customer: where it goes to, or,
   /// before it is rewritten, where it came from.
   std::array<Zone, kMax> customer;
@@ -200,7 +203,7 @@ struct Burst {
   void clear() {
     size = 0;
     of_host = has_next_hop = has_mss = from_customer = to_customer = 0;
-    again = came_again = hopped = 0;
+    again = came_again = hopped = deferred = 0;
     clear_parsed();
   }
   /// Removes what the parser has written for the burst as a whole.

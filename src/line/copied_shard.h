@@ -29,6 +29,7 @@ struct CopiedShard {
   std::vector<Change> queue;
   std::size_t acknowledged = 0;
   std::size_t told = 0;
+  bool defers = false;  ///< packets of connections that the other copy does not have are deferred
   bool tells_unproved = false;  ///< until `left_to_tell` is 0: also what no packet has proved
   bool has_lost = false;        ///< too many waited: all is to be told anew
   bool is_listed = false;       ///< the worker has been told that there are changes

@@ -100,6 +100,10 @@ class Family {
   bool give_up(unsigned shard, std::size_t most);
   void tell_all(unsigned shard);
   void tell_unproved(unsigned shard);
+  void set_deferring(unsigned shard, bool defers) {
+    if (tracker_) copied_[shard].defers = defers;
+  }
+  void find_deferred(Burst& burst);
   void goes_on(unsigned shard) {
     if (tracker_) copied_[shard].was_master = false;
   }

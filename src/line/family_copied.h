@@ -29,10 +29,29 @@ void Family<TrackerType, K>::note_change(ConnId id) {
   CopiedShard<K>& shard = copied_[mark.shard];
   const bool is_others = shard.role == CopyRole::slave && mark.is_with_other;
   if (shard.role == CopyRole::none || is_others || mark.is_queued) return;
-  const bool is_worth_it = tracker_->proof_of(id) != Proof::none || shard.tells_unproved;
+  const bool is_worth_it =
+      tracker_->proof_of(id) != Proof::none || shard.tells_unproved || shard.defers;
   if (!is_worth_it && !mark.is_told) return;
   mark.is_queued = true;
   enqueue(mark.shard, tracker_->key_of(id), id);
+}
+
+/// Notes which packets are of connections that the other copy does not have yet, and sees to it
+/// that it is told of them.
+template <class TrackerType, class K>
+void Family<TrackerType, K>::find_deferred(Burst& burst) {
+  Lane<K>& lane = burst.lane<K>();
+  for (unsigned i = 0; i < lane.size; ++i) {
+    ConnId id = lane.connection[i];
+    if (id == ConnId::none) continue;
+    if (lane.side(i) == Side::reply) id = peer_of(tracker_->originators().header(id));
+    if (id == ConnId::none || id == kUnconfirmed) continue;
+    const CopiedShards::Mark& mark = tracker_->copied()->mark(id);
+    if (mark.is_with_other || !copied_[mark.shard].defers) continue;
+    if (!mark.is_told) note_change(id);
+    burst.deferred |= std::uint64_t{1} << lane.packet[i];
+    burst.shard[lane.packet[i]] = mark.shard;
+  }
 }
 
 /// Notes that a connection has ended that the other copy has.

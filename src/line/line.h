@@ -183,6 +183,9 @@ class Line {
   /// Sets how many connections `ShardCopy::Records::tell` may look at until the next call, to tell
   /// all or to end what the other copy does not have, in all shards together.
   virtual void allow_copying(std::size_t most) = 0;
+  /// From now on, or no longer, packets of connections of the shard that the other copy does not
+  /// have yet are in `Burst::deferred`.
+  virtual void set_deferring(unsigned shard, bool defers) = 0;
   /// Appends the shards in which something has changed since the last call.
   virtual void take_changed(std::vector<std::uint16_t>& shards) = 0;
   /// Tells the function what is known of the other server.

@@ -107,6 +107,11 @@ class LineOf final : public Line {
     return v6_.give_up(shard, most) && is_empty;
   }
   void allow_copying(std::size_t most) override { may_copy_ = most; }
+  void set_deferring(unsigned shard, bool defers) override {
+    v4_.set_deferring(shard, defers);
+    v6_.set_deferring(shard, defers);
+    defers_ |= defers;
+  }
   void take_changed(std::vector<std::uint16_t>& shards) override {
     v4_.take_changed(shards);
     v6_.take_changed(shards);
@@ -373,6 +378,10 @@ class LineOf final : public Line {
   void send(Port& port, Burst& burst) {
     const std::uint64_t forward = port.route(burst, allowed(burst));
     count(burst, forward);
+    if (defers_) [[unlikely]] {
+      v4_.find_deferred(burst);
+      v6_.find_deferred(burst);
+    }
     // The worker keeps no id until the next `find`. A port may wait in `send`, and other workers
     // need not wait for that.
     leave();
@@ -449,6 +458,7 @@ class LineOf final : public Line {
   std::unique_ptr<Burst> again_;  // packets of the burst being served that come again
   using Copied = LineCopied<V4, V6>;
   std::vector<std::unique_ptr<Copied>> copied_;  // by shard
+  bool defers_ = false;                          // some shard has deferred packets by now
   std::size_t may_copy_ = 0;  // connections that may be looked at to tell all, or to end some
   [[no_unique_address]] Probe probe_;
 };

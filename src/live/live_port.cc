@@ -338,7 +338,9 @@ void LivePort::send(const Burst& burst, std::uint64_t forward) {
   std::size_t dropped = 0;
   for (unsigned i = 0; i < burst.size; ++i) {
     if ((forward >> i & 1) != 0) {
-      frames[sent++] = out_[i];
+      const bool is_held =
+          (burst.deferred >> i & 1) != 0 && copies_->hold(burst.shard[i], out_[i], now_);
+      if (!is_held) frames[sent++] = out_[i];
     } else if ((taken_ >> i & 1) == 0) {
       over[dropped++] = burst.handle[i];
     }
@@ -379,6 +381,7 @@ void LivePort::finish() {
   host_.end(*this);
   Devices::free(again_);
   again_.clear();
+  if (copies_) copies_->release_all();
   flush();
   counters_.not_sent.add(hub_->devices().drain(worker_));
   Devices::leave();

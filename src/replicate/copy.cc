@@ -7,6 +7,8 @@ namespace millrace {
 
 namespace {
 
+constexpr std::uint32_t kGrants = 64;  // numbers of grants are below
+
 std::array<std::byte, sizeof(std::uint32_t)> bytes_of(std::uint32_t number) {
   return std::bit_cast<std::array<std::byte, sizeof(number)>>(number);
 }
@@ -198,7 +200,11 @@ void ShardCopy::apply(RecordKind kind, std::span<const std::byte> body) {
       is_in_sync_ = true;
       return;
     case RecordKind::granted:
-      grants_of_other_.insert(number_in(body));
+      if (number_in(body) < kGrants) {
+        grants_of_other_.insert(number_in(body));
+      } else {
+        ++counters_.malformed;
+      }
       return;
     case RecordKind::withdrawn:
       grants_of_other_.erase(number_in(body));
@@ -244,9 +250,11 @@ void ShardCopy::tell_grants(Tick now) {
 }
 
 void ShardCopy::tell(Tick now) {
+  has_told_all_ = false;
   if (!sending_.is_open()) return;
   tell_grants(now);
   const bool is_all = records_->tell(*this, now);
+  has_told_all_ = is_all;
   if (tells_all_ && is_all && sending_.has_room()) {
     tells_all_ = false;
     told_all_at_ = sending_.next();

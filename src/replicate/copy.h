@@ -177,6 +177,8 @@ class ShardCopy {
   /// the master has told it since.
   bool is_in_sync() const { return is_in_sync_; }
   bool is_settled() const { return now_.is_settled; }
+  /// True if nothing was left to be told when `send` was called last.
+  bool has_told_all() const { return has_told_all_; }
   /// True of a master that tells the slave all that there is, and is heard by it.
   bool is_telling() const {
     return now_.role == CopyRole::master && sending_.is_open() && !is_in_sync_;
@@ -218,6 +220,7 @@ class ShardCopy {
   ReceivingStream receiving_;
   bool is_in_sync_ = false;
   // Sending:
+  bool has_told_all_ = false;
   bool tells_all_ = false;                    // `told_all` is still to be told
   bool has_lost_ = false;                     // all is to be told anew
   std::optional<std::uint64_t> told_all_at_;  // number of `told_all`

@@ -131,7 +131,12 @@ class SendingStream {
       on_the_way_ = std::min(on_the_way_ + 1, kMessages);
     }
     unsent_ = std::max(unsent_, oldest_);
-    if (oldest_ == end_) is_filling_ = false;
+    if (oldest_ == end_) {
+      // The same few messages are filled again, as long as nobody is behind: they stay in the
+      // cache.
+      oldest_ = unsent_ = end_ = 0;
+      is_filling_ = false;
+    }
     // Each gap is answered once: the other messages that were on their way show the same one.
     if ((head.flags & MessageHead::kGap) != 0 && head.number == first_ && gap_ != first_) {
       gap_ = first_;

@@ -127,7 +127,8 @@ bool Copies::is_followed() const {
 bool Copies::has_heard(const Peer& peer) const {
   const std::uint64_t heard = peer.state->heard_ms.load(std::memory_order_relaxed);
   const std::uint64_t now = now_ms();
-  return heard != 0 && now - std::min(now, heard) <= kSilentMs;
+  const auto most = is_cluster() ? kSilentMs : static_cast<std::uint64_t>(Pair::kSilent);
+  return heard != 0 && now - std::min(now, heard) <= most;
 }
 
 bool Copies::are_all_alive() const {
@@ -194,7 +195,6 @@ void Copies::hear(Member from, Epoch epoch, const Hello& hello, const Peer* peer
   const bool spreads_alike = hello.shards == shards() && hello.spread == agreement().spread;
   const bool agrees =
       spreads_alike && hello.version == kCarriedVersion && hello.agreement == agreement().records;
-  state.heard_ms.store(now_ms(), std::memory_order_relaxed);
   state.spreads_alike.store(spreads_alike, std::memory_order_relaxed);
   state.agrees.store(agrees, std::memory_order_relaxed);
 }

@@ -36,6 +36,8 @@ struct alignas(64) CopiesCounters {
   Counter datagrams_in;  ///< from other servers, opened
   Counter datagrams_out;
   Counter not_sent;     ///< datagrams for which there was no memory, or no way
+  Counter deferred;     ///< packets that have waited for the other copy, ...
+  Counter sent_early;   ///< ... and those of them that left before it had their connection
   Counter hops_in;      ///< packets that other servers have sent here
   Counter hops_out;     ///< packets sent to other servers
   Counter hops_lost;    ///< packets that could not be sent, or for which there was no memory here
@@ -61,6 +63,8 @@ inline constexpr std::array kCopiesCounterKinds{
     CopiesCounterKind{"datagrams_in", &CopiesCounters::datagrams_in},
     CopiesCounterKind{"datagrams_out", &CopiesCounters::datagrams_out},
     CopiesCounterKind{"not_sent", &CopiesCounters::not_sent},
+    CopiesCounterKind{"deferred", &CopiesCounters::deferred},
+    CopiesCounterKind{"sent_early", &CopiesCounters::sent_early},
     CopiesCounterKind{"hops_in", &CopiesCounters::hops_in},
     CopiesCounterKind{"hops_out", &CopiesCounters::hops_out},
     CopiesCounterKind{"hops_lost", &CopiesCounters::hops_lost},
@@ -101,6 +105,7 @@ class Copies {
     /// Ends of datagrams to the other server of a pair; in a cluster to no address.
     AnyKey ends;
     bool is_cluster = false;
+    std::int32_t defer_ms = 0;  ///< for which packets wait at most; 0: they do not
     Secret spread{};            ///< `spread_secret`; in a cluster
     bool needs_grants = false;  ///< `FunctionFacts::needs_grants`; in a cluster
     /// @name Of a pair
@@ -118,6 +123,7 @@ class Copies {
   Member self() const { return self_; }
   /// Returns the ends of datagrams that come to this server from any address.
   const AnyKey& ends() const { return settings_.ends; }
+  std::int32_t defer_ms() const { return settings_.defer_ms; }
   unsigned shards() const { return owners_->shards(); }
   Agreement agreement() const { return agreement_.load(std::memory_order_relaxed); }
   void set_agreement(const Agreement& agreement);
@@ -139,8 +145,8 @@ class Copies {
   /// True if all workers follow the placement, and have no connection left of shards that have no
   /// copy here.
   bool is_followed() const;
-  /// True if the process of a cluster said hello within `kSilentMs`; `hears`: and packets can hop
-  /// there.
+  /// True if the process said hello within `kSilentMs`, that of a pair within `Pair::kSilent`.
+  /// `hears`: and packets can hop there.
   bool has_heard(const Peer& peer) const;
   bool hears(const Peer& peer) const {
     return has_heard(peer) && peer.state->spreads_alike.load(std::memory_order_relaxed);
@@ -213,7 +219,7 @@ class Copies {
   Member self_;
   std::shared_ptr<const Owners> owners_;
   std::chrono::steady_clock::time_point start_;
-  std::atomic<Agreement> agreement_{};
+  std::atomic<Agreement> agreement_;
   mutable std::mutex mutex_;
   Pair pair_;  // of a pair
   std::shared_ptr<const Placement> placement_;

@@ -38,6 +38,7 @@ WorkersCopies::WorkersCopies(Copies& copies, unsigned worker, Line& line, Way& w
       opener_(copies.settings_.key, copies.self()),
       open_to_all_(copies.settings_.key, Member::none),
       placement_(copies.placement()),
+      held_(copies.shards()),
       of_grants_(copies.shards()),
       ways_(copies.shards(), Placement::kNowhere),
       batches_(std::max<std::size_t>(placement_->peers.size(), 1)) {
@@ -166,6 +167,7 @@ void WorkersCopies::hear(const SealedFor& ends, std::uint64_t number, const Mess
     while (before < number && !latest.compare_exchange_weak(before, number)) {
     }
     if (before >= number) return counters_->replayed.add(1);
+    placement_->peers[*peer].state->heard_ms.store(copies_->now_ms(), std::memory_order_relaxed);
   }
   copies_->hear(from, message.head.epoch, hello, peer ? &placement_->peers[*peer] : nullptr);
 }
@@ -248,14 +250,18 @@ void WorkersCopies::between_bursts(Burst& next, Burst& after) {
   line_->allow_copying(is_idle ? kWhileIdle : may_walk ? kWhileBusy : 0);
   if (may_walk) tell_all(now);
   // Once a tick, so that messages carry several records, and acknowledgements are few.
-  if (now != last_) {
+  if (now != last_ || !holding_.empty()) {
     line_->take_changed(due_);
     std::ranges::sort(due_);
     const auto [again, end] = std::ranges::unique(due_);
     due_.erase(again, end);
     for (const std::uint16_t shard : due_) send_of(shard, now);
     due_.clear();
-    look_through(now);
+    if (now != last_) look_through(now);
+  }
+  if (!holding_.empty()) [[unlikely]] {
+    for (const std::uint16_t shard : holding_) release(shard, now);
+    std::erase_if(holding_, [this](std::uint16_t shard) { return held_[shard].empty(); });
   }
   for (std::size_t n = 0; n < batches_.size(); ++n) flush(n);
 }
@@ -364,6 +370,7 @@ void WorkersCopies::adopt(Tick now) {
   state_.is_sure = was_sure;
   is_sure_ &= !has_new_epoch;
   line_->note_copies(state_);
+  note_heard();
   find_ways();
   for (const std::uint16_t shard : own_) note_grants(shard, now);
   if (ending_.empty()) give_up();
@@ -371,6 +378,7 @@ void WorkersCopies::adopt(Tick now) {
 
 void WorkersCopies::note_in_sync(unsigned shard) {
   const ShardCopy& copy = *shards_[shard];
+  note_deferring(shard);
   const Epoch is = copy.is_in_sync() ? copy.epoch() : 0;
   auto& told = copies_->in_sync_[shard];
   if (told.load(std::memory_order_relaxed) == is) return;
@@ -391,15 +399,28 @@ void WorkersCopies::give_up() {
   if (ending_.empty()) copies_->workers_[worker_].followed.store(seen_, std::memory_order_release);
 }
 
+/// Notes which servers are heard.
+void WorkersCopies::note_heard() {
+  heard_ = 0;
+  for (std::size_t n = 0; n < placement_->peers.size(); ++n)
+    heard_ |= std::uint64_t{copies_->has_heard(placement_->peers[n])} << n;
+  note_agreement();
+}
+
+/// True if the server of the process is heard.
+bool WorkersCopies::hears(Member process) const {
+  const auto peer = peer_of(process);
+  return peer && (heard_ >> *peer & 1) != 0;
+}
+
 /// Finds out which server serves each shard's packets: the master, or the slave while the master is
 /// silent.
 void WorkersCopies::find_ways() {
-  heard_ = 0;
+  std::uint64_t ways = 0;
   for (std::size_t n = 0; n < placement_->peers.size(); ++n)
-    heard_ |= std::uint64_t{copies_->hears(placement_->peers[n])} << n;
-  note_agreement();
-  const auto is_there = [this](std::uint8_t at) {
-    return at == Placement::kHere || (at != Placement::kNowhere && (heard_ >> at & 1) != 0);
+    ways |= std::uint64_t{copies_->hears(placement_->peers[n])} << n;
+  const auto is_there = [ways](std::uint8_t at) {
+    return at == Placement::kHere || (at != Placement::kNowhere && (ways >> at & 1) != 0);
   };
   for (std::size_t shard = 0; shard < ways_.size(); ++shard) {
     const Placement::OfShard& of = placement_->shards[shard];
@@ -435,6 +456,7 @@ void WorkersCopies::look_through(Tick now) {
   last_ = now;
   copies_->workers_[worker_].alive_ms.store(copies_->now_ms(), std::memory_order_relaxed);
   if (worker_ == 0) greet(now);
+  note_heard();
   if (placement_->hops) find_ways();
   const std::size_t some = (own_.size() * passed + kRound - 1) / kRound;
   for (std::size_t n = 0; n < some && n < own_.size(); ++n) {

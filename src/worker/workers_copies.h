@@ -21,6 +21,7 @@
 #include <span>
 #include <vector>
 
+#include "core/outgoing.h"
 #include "line/line.h"
 #include "worker/copies.h"
 
@@ -34,6 +35,8 @@ class WorkersCopies final : public Line::Between, private ShardCopy::Outbox {
     virtual ~Way() = default;
     /// Sends a datagram to another server. False: it is dropped.
     virtual bool send_to(const AnyKey& ends, std::span<const std::byte> datagram) = 0;
+    /// Sends a frame that `hold` has taken, before newer ones.
+    virtual void release(const Outgoing& frame) = 0;
     /// Takes a frame in that another server got on that link, from that customer (0: none). False:
     /// there is no such link here, or no memory.
     virtual bool take_hop(std::span<const std::byte> frame, unsigned link, Zone customer) = 0;
@@ -61,6 +64,12 @@ class WorkersCopies final : public Line::Between, private ShardCopy::Outbox {
   /// those in `stay`. Gives them their verdicts, and returns them, bits by place in the burst.
   std::uint64_t hop(Burst& burst, std::uint64_t stay);
 
+  /// Keeps a frame of `Burst::deferred` until the other copy of the shard has its connection, or
+  /// for `Copies::Settings::defer_ms`. False: there is no room.
+  bool hold(unsigned shard, const Outgoing& frame, Tick now);
+  /// Sends all that is held.
+  void release_all();
+
   void between_bursts(Burst& next, Burst& after) override;
 
  private:
@@ -74,6 +83,11 @@ class WorkersCopies final : public Line::Between, private ShardCopy::Outbox {
   struct Ending {
     std::uint16_t shard;
     unsigned rounds = 0;  // in which it had none
+  };
+  struct Held {
+    Outgoing frame;
+    Tick since;
+    std::optional<std::uint64_t> until;  // the other copy has its connection: acknowledged so far
   };
   struct OfGrants {
     std::uint64_t seen = 0;    // `changes_of_use` of the copy
@@ -94,6 +108,8 @@ class WorkersCopies final : public Line::Between, private ShardCopy::Outbox {
   bool may_try(const SealedFor& ends);
   void hear(const SealedFor& ends, std::uint64_t number, const Message& message);
   void take_packet(const Message& message, const Peer::State& from);
+  void note_heard();
+  bool hears(Member process) const;
   void find_ways();
   void note_agreement();
   void note_in_sync(unsigned shard);
@@ -101,6 +117,9 @@ class WorkersCopies final : public Line::Between, private ShardCopy::Outbox {
   void note_grants(unsigned shard, Tick now);
   std::uint32_t latest_grant(unsigned shard, Tick now) const;
   bool is_sure(unsigned shard) const;
+  bool waits_for_other(unsigned shard) const;
+  void note_deferring(unsigned shard);
+  void release(unsigned shard, Tick now);
   void give_up();
   void look_through(Tick now);
   void tell_all(Tick now);
@@ -120,9 +139,12 @@ class WorkersCopies final : public Line::Between, private ShardCopy::Outbox {
   Opener opener_;
   Opener open_to_all_;  // for hellos to any process
   std::shared_ptr<const Placement> placement_;
-  std::uint64_t seen_ = 0;           // `changes` of the placement
-  std::uint64_t heard_ = 0;          // peers to which packets can hop, a bit each
-  std::uint64_t disagreeing_ = 0;    // peers that mean something else by records, a bit each
+  std::uint64_t seen_ = 0;               // `changes` of the placement
+  std::uint64_t heard_ = 0;              // peers that are heard, a bit each
+  std::uint64_t disagreeing_ = 0;        // peers that mean something else by records, a bit each
+  std::vector<std::vector<Held>> held_;  // by shard, in order
+  std::vector<std::uint16_t> holding_;   // shards with frames in `held_`
+  std::size_t held_frames_ = 0;
   std::vector<OfGrants> of_grants_;  // by shard
   std::vector<std::uint8_t> ways_;   // by shard: the peer that serves it, or this process
   CopiesState state_{.has_settled = false, .both_are_new = false, .is_sure = false};

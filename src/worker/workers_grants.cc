@@ -69,9 +69,7 @@ bool WorkersCopies::is_sure(unsigned shard) const {
   const ShardCopy& copy = *shards_[shard];
   if (!of.assignment.is_settled) return false;
   if (copy.other() == Member::none) return true;
-  const auto peer = peer_of(copy.other());
-  const bool hears = !placement_->hops || (peer && (heard_ >> *peer & 1) != 0);
-  return copy.is_in_sync() && hears;
+  return copy.is_in_sync() && (!placement_->hops || hears(copy.other()));
 }
 
 }  // namespace millrace

@@ -200,22 +200,22 @@ class BlockStore {
   bool is_share(std::uint32_t block) const;
   bool has_been_here(std::uint32_t block) const;
 
-  Hasher hasher_;
   BlockEvents events_;
-  std::mutex naming_;
-  ReservedMemory memory_;
+  Hasher hasher_;
   PortBlock* blocks_ = nullptr;
+  std::atomic<std::uint64_t> freed_ = 0;
+  ReservedMemory memory_;
+  Share share_;
+  mutable std::vector<Bucket> buckets_;  // a power of 2
+  std::mutex naming_;
+  std::array<std::atomic<BlockExtent*>, kMostExtents> extents_{};
   std::uint32_t made_ = 0;  // blocks below this number were constructed
   std::atomic<std::uint32_t> end_ = 0;
-  std::atomic<std::uint64_t> freed_ = 0;
-  Share share_;
+  std::atomic<std::uint32_t> settled_at_ = 0;  // a tick
+  std::atomic<std::uint32_t> unsure_at_ = 0;   // the latest tick at which it was not sure
   std::atomic<bool> is_open_ = true;
   std::atomic<bool> has_settled_ = false;
-  std::atomic<std::uint32_t> settled_at_ = 0;  // a tick
   std::atomic<bool> was_unsure_ = false;
-  std::atomic<std::uint32_t> unsure_at_ = 0;  // the latest tick at which it was not sure
-  mutable std::vector<Bucket> buckets_;       // a power of 2
-  std::array<std::atomic<BlockExtent*>, kMostExtents> extents_{};
 };
 
 }  // namespace millrace

@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""Tests packets of new connections that wait until the other server of a pair has the connection (`defer_ms`).
+
+    deferred_test.py MILLRACE [TEST...]
+
+MILLRACE_TRIALS: how often a server is killed (3).
+"""
+
+import os
+import socket
+import threading
+import time
+
+from live import main
+from namespaces import ip
+from pair import GATEWAY, OUTSIDE, PairCase
+from servers import CUSTOMERS, INTERNET
+
+TRIALS = int(os.environ.get("MILLRACE_TRIALS", "3"))
+FORWARD = 'function = "forward"\n'
+
+
+class Deferred(PairCase):
+    DEFER_MS = 1000
+
+    def setUp(self):
+        super().setUp()
+        with self.network_.internet:
+            ip(f"route add 10.0.0.0/24 via {OUTSIDE}")
+
+    def others(self, number, addresses=(GATEWAY,)):
+        return super().others(number, addresses) + f"defer_ms = {self.DEFER_MS}\n"
+
+    def serve_both(self, text=FORWARD):
+        for number in (1, 2):
+            self.serve(number, text, addresses=(GATEWAY, OUTSIDE))
+        self.wait_until(self.are_in_sync)
+        self.activate(1)
+        self.wait_until(lambda: self.pair(1)["role"] == "master" and self.are_in_sync())
+        self.server = self.socket_in(self.network_.internet, socket.AF_INET, socket.SOCK_DGRAM)
+        self.server.bind((INTERNET, 99))
+        self.server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
+
+    def client(self, n=0):
+        made = self.socket_in(self.network_.customers, socket.AF_INET, socket.SOCK_DGRAM)
+        made.bind((CUSTOMERS[n % len(CUSTOMERS)], 0))
+        return made
+
+    def counters(self):
+        return self.ask_server(1, "GET /pair")["counters"]
+
+    def ports(self):
+        return {key[1] for key in self.connections(2)}
+
+    def test_the_other_server_has_what_leaves(self):
+        self.serve_both()
+        for n in range(30):
+            client = self.client(n)
+            for data in (b"first", b"second"):
+                client.sendto(data, (INTERNET, 99))
+            self.assertEqual([self.server.recv(100) for _ in range(2)], [b"first", b"second"])
+            self.assertIn(client.getsockname()[1], self.ports())
+        counters = self.counters()
+        self.assertGreaterEqual(counters["deferred"], 30)
+        self.assertEqual(counters["sent_early"], 0)
+        self.echo()
+        clients = [self.connect(n % len(CUSTOMERS)) for n in range(30)]
+        for client in clients:
+            self.exchange(client, b"x" * 100_000)
+        self.end(1)
+        self.end(2)
+
+    def test_a_crash_loses_nothing_that_somebody_has_seen(self):
+        for _ in range(TRIALS):
+            self.serve_both()
+            clients = [self.client(n) for n in range(400)]
+            seen = set()
+
+            def count():
+                self.server.settimeout(0.5)
+                while True:
+                    try:
+                        seen.add(self.server.recvfrom(100)[1][1])
+                    except TimeoutError:
+                        return
+            counting = threading.Thread(target=count)
+            counting.start()
+            for n, client in enumerate(clients):
+                client.sendto(b"new", (INTERNET, 99))
+                if n % 10 == 0:
+                    time.sleep(0.002)
+                if n == 300:
+                    early = self.counters()["sent_early"]
+                    self.kill(1)
+            counting.join()
+            self.assertEqual(early, 0)
+            self.assertGreater(len(seen), 100)
+            self.assertLessEqual(seen, self.ports())
+            self.stop_all()
+            for client in (*clients, self.server):
+                client.close()
+
+    def test_nothing_waits_for_a_server_that_is_gone(self):
+        self.serve_both()
+        self.network_.cut(2)
+        for n in range(10):
+            self.client(n).sendto(b"new", (INTERNET, 99))
+        self.assertEqual([self.server.recv(100) for _ in range(10)], [b"new"] * 10)
+        self.assertGreaterEqual(self.counters()["sent_early"], 1)
+        self.wait_until(lambda: not self.pair(1)["in_sync"])
+        before = self.counters()["deferred"]
+        for n in range(10):
+            self.client(n).sendto(b"alone", (INTERNET, 99))
+        self.assertEqual([self.server.recv(100) for _ in range(10)], [b"alone"] * 10)
+        self.assertEqual(self.counters()["deferred"], before)
+        self.end(1)
+
+
+class DeferredOnTwoWorkers(Deferred):
+    WORKERS = 2
+
+
+if __name__ == "__main__":
+    main()
