@@ -94,12 +94,12 @@ class Switch:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
-def wait_until(holds, seconds):
+def wait_until(holds, seconds, pause_s=0.02):
     end = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > end:
             raise TimeoutError(f"not within {seconds} s")
-        time.sleep(0.02)
+        time.sleep(pause_s)
 
 
 class Cluster:

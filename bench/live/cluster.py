@@ -47,7 +47,7 @@ def measure(cluster, options, name):
     everyone = [list(range(1, options.servers + 1))] * 2
 
     def wait_until_well():
-        wait_until(lambda: cluster.is_well(*["up"] * options.servers), 120)
+        wait_until(lambda: cluster.is_well(*["up"] * options.servers), 120, 0.5)
         wait_until(lambda: cluster.next_hops() == everyone, 60)
 
     wait_until_well()
