@@ -7,11 +7,13 @@
 The store is etcd within the agents, or ZooKeeper. Needs root, millctl-cluster, and Debian's package frr (its programs: the service need not run).
 """
 
+import contextlib
 import json
 import os
 import pwd
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -186,6 +188,13 @@ class Cluster:
             self.zookeeper = subprocess.Popen(["java", "-Xmx256m", "-Dzookeeper.jmx.log4j.disable=true", "-cp", ZOOKEEPER_JARS,
                                                "org.apache.zookeeper.server.ZooKeeperServerMain", self.path("zoo.cfg")],
                                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+        def serves():
+            with self.management, contextlib.suppress(OSError):
+                socket.create_connection(ZOOKEEPER_ENDS, 1).close()
+                return True
+
+        wait_until(serves, 60, 0.2)
 
     def cut_store(self, is_cut):
         """Cuts the store off: most of etcd's servers from each other, or ZooKeeper from all."""
