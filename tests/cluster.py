@@ -7,11 +7,13 @@
 The store is etcd within the agents, or ZooKeeper. Needs root, millctl-cluster, and Debian's package frr (its programs: the service need not run).
 """
 
+import contextlib
 import json
 import os
 import pwd
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -94,12 +96,12 @@ class Switch:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
-def wait_until(holds, seconds):
+def wait_until(holds, seconds, pause_s=0.02):
     end = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > end:
             raise TimeoutError(f"not within {seconds} s")
-        time.sleep(0.02)
+        time.sleep(pause_s)
 
 
 class Cluster:
@@ -186,6 +188,13 @@ class Cluster:
             self.zookeeper = subprocess.Popen(["java", "-Xmx256m", "-Dzookeeper.jmx.log4j.disable=true", "-cp", ZOOKEEPER_JARS,
                                                "org.apache.zookeeper.server.ZooKeeperServerMain", self.path("zoo.cfg")],
                                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+        def serves():
+            with self.management, contextlib.suppress(OSError):
+                socket.create_connection(ZOOKEEPER_ENDS, 1).close()
+                return True
+
+        wait_until(serves, 60, 0.2)
 
     def cut_store(self, is_cut):
         """Cuts the store off: most of etcd's servers from each other, or ZooKeeper from all."""

@@ -21,7 +21,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests"))
 from cluster import Cluster, missing, wait_until  # pylint: disable=wrong-import-position
-from cluster_events import EVENTS, Happening, Scene  # pylint: disable=wrong-import-position
+from cluster_events import EVENTS, VICTIM, Happening, Scene  # pylint: disable=wrong-import-position
 from cluster_traffic import Traffic, add_hosts, configuration  # pylint: disable=wrong-import-position
 
 
@@ -47,7 +47,9 @@ def measure(cluster, options, name):
     everyone = [list(range(1, options.servers + 1))] * 2
 
     def wait_until_well():
-        wait_until(lambda: cluster.is_well(*["up"] * options.servers), 120)
+        wait_until(lambda: cluster.is_well(*["up"] * options.servers), 120, 0.5)
+        # A server that came late has no shards for two minutes.
+        wait_until(lambda: cluster.status()["servers"][VICTIM - 1]["masters"] > 0, 240, 0.5)
         wait_until(lambda: cluster.next_hops() == everyone, 60)
 
     wait_until_well()

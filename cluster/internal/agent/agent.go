@@ -99,6 +99,8 @@ type Routes interface {
 	Announce(ctx context.Context, isOn bool) error
 	// Trouble says why packets cannot come to this server, or leave it, at present: in words. Empty if they can.
 	Trouble() string
+	// Changed has a value when Trouble may say something else than before. Nil: nobody tells.
+	Changed() <-chan struct{}
 }
 
 // Config are an agent's settings.
@@ -328,6 +330,7 @@ func (a *Agent) Run(ctx context.Context, from store.Store) error {
 				a.Said(said)
 			}
 			continue
+		case <-a.routes.Changed():
 		case <-tick.C:
 		}
 		if state == nil {

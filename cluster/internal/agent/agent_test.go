@@ -55,6 +55,8 @@ func (t *trace) Announce(_ context.Context, isOn bool) error {
 
 func (t *trace) Trouble() string { return t.trouble }
 
+func (t *trace) Changed() <-chan struct{} { return nil }
+
 func (t *trace) expect(test *testing.T, lines ...string) {
 	test.Helper()
 	if !slices.Equal(t.lines, lines) {

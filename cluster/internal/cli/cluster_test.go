@@ -16,6 +16,7 @@ import (
 
 	"millrace/control/cluster/internal/cli"
 	"millrace/control/cluster/internal/dataplane/dataplanetest"
+	"millrace/control/cluster/internal/records"
 )
 
 const long = time.Minute
@@ -161,9 +162,31 @@ func inSync(is status) bool {
 	return true
 }
 
+// awaitGrants waits until both servers of each shard have half of its grants.
+func (r *rig) awaitGrants() {
+	r.await("both servers of each shard have half of its grants", func(is status) bool {
+		for shard, has := range is.Shards {
+			all := map[uint32]bool{}
+			for _, server := range []int{has.Master, has.Slave} {
+				if server == 0 || len(r.planes[server-1].Grants(shard)) != dataplanetest.Wanted {
+					return false
+				}
+				for _, number := range r.planes[server-1].Grants(shard) {
+					all[number] = true
+				}
+			}
+			if len(all) != records.GrantCount {
+				return false
+			}
+		}
+		return inSync(is)
+	})
+}
+
 func TestCluster(t *testing.T) {
 	r := newRig(t)
 	r.await("all are up, and have shards", well("up", "up", "up"))
+	r.awaitGrants()
 	r.await("shards are spread", func(is status) bool {
 		return is.Servers[0].Masters > 30 && is.Servers[1].Masters > 30 && is.Servers[2].Masters > 30
 	})
@@ -210,6 +233,7 @@ func TestCluster(t *testing.T) {
 	r.await("two is back", func(is status) bool { return is.Servers[1].State == "up" })
 	r.stop[2]()
 	r.await("the others have all shards", well("up", "up", "gone"))
+	r.awaitGrants()
 	if !r.planes[2].HasNothing() {
 		t.Error("the dataplane of three has copies after its agent has left")
 	}

@@ -57,6 +57,7 @@ type Speaker struct {
 	stop    context.CancelFunc
 	watch   sync.WaitGroup
 	changed chan struct{} // a session may have
+	noted   chan struct{} // for Changed
 
 	mu   sync.Mutex
 	isOn bool
@@ -73,7 +74,7 @@ type link struct {
 
 // Open returns a speaker, which connects to its neighbours by and by.
 func Open(ctx context.Context, config Config) (*Speaker, error) {
-	s := &Speaker{config: config, changed: make(chan struct{}, 1)}
+	s := &Speaker{config: config, changed: make(chan struct{}, 1), noted: make(chan struct{}, 1)}
 	for _, at := range config.Neighbors {
 		link := &link{Neighbor: at, bgp: server.NewBgpServer(server.LoggerOption(config.Log, new(slog.LevelVar)))}
 		go link.bgp.Serve()
@@ -95,9 +96,12 @@ func Open(ctx context.Context, config Config) (*Speaker, error) {
 	return s, nil
 }
 
-func (s *Speaker) wake(*apiutil.WatchEventMessage_PeerEvent, time.Time) {
+func (s *Speaker) wake(*apiutil.WatchEventMessage_PeerEvent, time.Time) { tell(s.changed) }
+
+// tell puts a value into a channel that has room for one.
+func tell(to chan<- struct{}) {
 	select {
-	case s.changed <- struct{}{}:
+	case to <- struct{}{}:
 	default:
 	}
 }
@@ -162,6 +166,7 @@ func (s *Speaker) follow(ctx context.Context) {
 		}
 		if changed {
 			s.note()
+			tell(s.noted)
 			if err := s.apply(); err != nil {
 				s.config.Log.Error("routes", "error", err)
 			}
@@ -210,6 +215,9 @@ func (s *Speaker) Trouble() string {
 	defer s.mu.Unlock()
 	return strings.Join(s.down, "; ")
 }
+
+// Changed is Routes.Changed.
+func (s *Speaker) Changed() <-chan struct{} { return s.noted }
 
 // apply tells the neighbours what has changed. s.mu must be held.
 func (s *Speaker) apply() error {

@@ -226,6 +226,9 @@ func (p *process) Trouble() string {
 	return ""
 }
 
+// Changed is Routes.Changed.
+func (p *process) Changed() <-chan struct{} { return nil }
+
 func (p *process) tick() {
 	if len(p.late) > 0 && p.lateAt <= p.w.now {
 		p.late[len(p.late)-1]()

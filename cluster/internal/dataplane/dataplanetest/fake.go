@@ -11,10 +11,15 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+
+	"millrace/control/cluster/internal/records"
 )
 
 // Shards is how many each plane has.
 const Shards = 128
+
+// Wanted is how many grants of a shard a plane wants. A master that is in sync hands back all others.
+const Wanted = 32
 
 // Plane is one server's.
 type Plane struct {
@@ -108,6 +113,26 @@ func (p *Plane) HasNothing() bool {
 	return true
 }
 
+// Grants returns the numbers of a shard's grants that the plane has been ordered to have.
+func (p *Plane) Grants(shard int) []uint32 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, one := range p.orders.Shards {
+		if one.Shard == shard {
+			return p.numbers(one.Grants)
+		}
+	}
+	return nil
+}
+
+func (p *Plane) numbers(grants string) []uint32 {
+	numbers, err := records.ParseRanges(grants)
+	if err != nil {
+		p.Errorf("server %d: %v", p.server, err)
+	}
+	return numbers
+}
+
 func (p *Plane) instance() string { return fmt.Sprintf("%08x%08x", p.server, p.processes) }
 
 // ServeHTTP answers GET and PUT /cluster.
@@ -171,8 +196,13 @@ func (p *Plane) status() map[string]any {
 		if role == "" {
 			continue
 		}
-		reports = append(reports, map[string]any{"shard": one.Shard, "epoch": one.Epoch, "role": role, "packets": 0, "wanted": 0, "withdrawn": "",
-			"in_sync": addresses[one.Master] != "" && addresses[one.Slave] != ""})
+		inSync := addresses[one.Master] != "" && addresses[one.Slave] != ""
+		withdrawn := ""
+		if numbers := p.numbers(one.Grants); role == "master" && inSync && len(numbers) > Wanted {
+			withdrawn = records.Ranges(numbers[Wanted:])
+		}
+		reports = append(reports, map[string]any{"shard": one.Shard, "epoch": one.Epoch, "role": role, "packets": 0, "wanted": Wanted, "withdrawn": withdrawn,
+			"in_sync": inSync})
 	}
 	return map[string]any{"server": p.server, "instance": p.instance(), "address": fmt.Sprint("10.9.0.", p.server), "port": 7471, "shards": Shards,
 		"agreement": "1a2b3c4d", "version": 1, "followed": true, "members": []any{}, "reports": reports, "counters": map[string]int{}}

@@ -236,6 +236,9 @@ func (m *member) Announce(_ context.Context, isOn bool) error {
 // Trouble is Routes.Trouble.
 func (m *member) Trouble() string { return "" }
 
+// Changed is Routes.Changed.
+func (m *member) Changed() <-chan struct{} { return nil }
+
 func (m *member) announced() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
