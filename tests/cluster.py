@@ -105,9 +105,11 @@ def wait_until(holds, seconds, pause_s=0.02):
 
 
 class Cluster:
-    """`text(number)` returns the configuration of a server's functions, without ports and [cluster]. `store`: "etcd" or "zookeeper"."""
+    """`text(number)` returns the configuration of a server's functions, without ports and [cluster]. `store`: "etcd" or "zookeeper". `more`: by
+    side, addresses of that port before its own, and further keys."""
 
-    def __init__(self, millrace, millctl_cluster, text, count=3, store="etcd"):
+    def __init__(self, millrace, millctl_cluster, text, count=3, store="etcd", more=None):
+        self.more = more or {}
         self.millrace, self.program, self.text, self.store = millrace, millctl_cluster, text, store
         self.directory = tempfile.mkdtemp(prefix="millrace-cluster")
         self.management, self.hosts = Namespace(), []
@@ -165,8 +167,9 @@ class Cluster:
     def ports(self, number):
         text = ""
         for side, switch in self.switches.items():
+            addresses, keys = self.more.get(side, ("", ""))
             text += (f'[[port]]\nname = "{side}"\ndevice = "af_packet:{side}"\nkernel = "k-{side}"\n'
-                     f'addresses = ["10.{switch.number}.{number}.2/24"]\n')
+                     f'addresses = [{addresses}"10.{switch.number}.{number}.2/24"]\n{keys}')
         return text + (f'[[port]]\nname = "sync"\ndevice = "af_packet:sync"\naddresses = ["10.9.0.{number}/24"]\n'
                        f'[cluster]\nserver = {number}\naddress = "10.9.0.{number}"\nkey_file = "{self.path("cluster", "cluster.key")}"\n')
 

@@ -40,6 +40,11 @@ class Deferred(PairCase):
         self.server = self.socket_in(self.network_.internet, socket.AF_INET, socket.SOCK_DGRAM)
         self.server.bind((INTERNET, 99))
         self.server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
+        # A packet that waits for its next hop's MAC does not wait for the other server.
+        for _ in range(16):  # at each worker
+            self.client().sendto(b"first of all", (INTERNET, 99))
+            self.server.recv(100)
+        self.first = self.counters()
 
     def client(self, n=0):
         made = self.socket_in(self.network_.customers, socket.AF_INET, socket.SOCK_DGRAM)
@@ -62,7 +67,7 @@ class Deferred(PairCase):
             self.assertIn(client.getsockname()[1], self.ports())
         counters = self.counters()
         self.assertGreaterEqual(counters["deferred"], 30)
-        self.assertEqual(counters["sent_early"], 0)
+        self.assertEqual(counters["sent_early"], self.first["sent_early"])
         self.echo()
         clients = [self.connect(n % len(CUSTOMERS)) for n in range(30)]
         for client in clients:
@@ -93,7 +98,7 @@ class Deferred(PairCase):
                     early = self.counters()["sent_early"]
                     self.kill(1)
             counting.join()
-            self.assertEqual(early, 0)
+            self.assertEqual(early, self.first["sent_early"])
             self.assertGreater(len(seen), 100)
             self.assertLessEqual(seen, self.ports())
             self.stop_all()
@@ -106,7 +111,7 @@ class Deferred(PairCase):
         for n in range(10):
             self.client(n).sendto(b"new", (INTERNET, 99))
         self.assertEqual([self.server.recv(100) for _ in range(10)], [b"new"] * 10)
-        self.assertGreaterEqual(self.counters()["sent_early"], 1)
+        self.assertGreater(self.counters()["sent_early"], self.first["sent_early"])
         self.wait_until(lambda: not self.pair(1)["in_sync"])
         before = self.counters()["deferred"]
         for n in range(10):

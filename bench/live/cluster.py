@@ -3,7 +3,7 @@
 
     cluster.py MILLRACE MILLCTL_CLUSTER [OPTION...]
 
-TCP connections to a service exchange lines, whose bytes are compared, and UDP conversations exchange numbered datagrams.
+TCP connections exchange lines, whose bytes are compared, and UDP conversations exchange numbered datagrams.
 Prints what was interrupted and for how long, and packets a second over time. Needs root, and Debian's package frr (its
 programs: the service need not run).
 
@@ -22,7 +22,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests"))
 from cluster import Cluster, missing, wait_until  # pylint: disable=wrong-import-position
 from cluster_events import EVENTS, VICTIM, Happening, Scene  # pylint: disable=wrong-import-position
-from cluster_traffic import Traffic, add_hosts, configuration  # pylint: disable=wrong-import-position
+from cluster_traffic import FUNCTIONS, Traffic, add_hosts  # pylint: disable=wrong-import-position
 
 
 def chart(times, begin, end, event, step=0.1):
@@ -56,7 +56,7 @@ def measure(cluster, options, name):
     scene = Scene(cluster, add_hosts(cluster))
     event.prepare(scene)
     wait_until_well()
-    traffic = Traffic(scene.hosts, options.tcp, options.udp)
+    traffic = Traffic(scene.hosts, FUNCTIONS[options.function], options.tcp, options.udp)
     try:
         print(f"{options.tcp} TCP connections and {options.udp} UDP conversations go through all of them.", flush=True)
         before = epochs(scene)
@@ -102,11 +102,12 @@ def report(traffic, options, name, times, happening):
                                                "idle_most": round(usual, 1)},
             "resets": len(broken) - damaged, "damaged": damaged, "broken": [f"{one.number}: {one.is_broken}" for one in broken], "lost": lost,
             "healed_s": happening.healed_s, "conversations": {"tcp": options.tcp, "udp": options.udp}, "servers": options.servers,
-            "store": options.store, "before_s": options.before, "after_s": options.after, "notes": happening.scene.notes, "curve": curve}
+            "function": options.function, "store": options.store, "before_s": options.before, "after_s": options.after, "notes": happening.scene.notes, "curve": curve}
 
 
 def try_once(options, name):
-    cluster = Cluster(options.millrace, options.millctl_cluster, configuration, options.servers, options.store)
+    function = FUNCTIONS[options.function]
+    cluster = Cluster(options.millrace, options.millctl_cluster, function.configuration, options.servers, options.store, function.ports)
     try:
         return measure(cluster, options, name)
     finally:
@@ -124,8 +125,9 @@ class Results:
 
     def of(self, options, name):
         """Returns the trials of an event under the same conditions."""
-        return [one for one in self.trials if (one["event"], one["servers"], one["store"], one["conversations"], one["before_s"], one["after_s"]) ==
-                (name, options.servers, options.store, {"tcp": options.tcp, "udp": options.udp}, options.before, options.after)]
+        is_so = {"event": name, "servers": options.servers, "function": options.function, "store": options.store,
+                 "conversations": {"tcp": options.tcp, "udp": options.udp}, "before_s": options.before, "after_s": options.after}
+        return [one for one in self.trials if all(one[key] == value for key, value in is_so.items())]
 
     def add(self, trial):
         self.trials.append(trial)
@@ -161,6 +163,8 @@ def main():
     parser.add_argument("--event", nargs="+", choices=[*EVENTS, "all"], default=["kill"], metavar="EVENT",
                         help="all, or: " + "; ".join(f"{name}: {event.text}" for name, event in EVENTS.items()))
     parser.add_argument("--servers", type=int, default=4)
+    parser.add_argument("--function", choices=FUNCTIONS, default="balance", help="balance: the load balancer behind the firewall; "
+                        "nat: NAT, with customers behind GRE tunnels")
     parser.add_argument("--store", choices=("etcd", "zookeeper"), default="etcd")
     parser.add_argument("--tcp", type=int, default=50, help="connections")
     parser.add_argument("--udp", type=int, default=50, help="conversations")

@@ -2,10 +2,13 @@
 
 import heapq
 import multiprocessing
+import os
 import selectors
 import socket
+import threading
 import time
 
+from gre import Home, Tunnels
 from namespaces import ip
 
 SERVICE, PORT = "203.0.113.10", 80
@@ -16,10 +19,8 @@ CUSTOMERS = [f"198.51.100.{n}" for n in range(1, 21)]
 NETWORKS = {"inside": ("198.51.100.254", CUSTOMERS), "outside": ("203.0.113.254", HOSTS)}
 
 
-def configuration(number):
-    backends = ", ".join(f'{{ address = "{host}", port = {PORT} }}' for host in HOSTS)
-    return f"""chain = ["firewall", "balance"]
-[spread]
+def routes(number):
+    return f"""[spread]
 entries = 128
 [[route]]
 prefix = "198.51.100.0/24"
@@ -27,6 +28,19 @@ via = "10.1.{number}.1"
 [[route]]
 prefix = "203.0.113.0/24"
 via = "10.2.{number}.1"
+"""
+
+
+class Balance:
+    """Customers call a service (TCP), and hosts (UDP) through the firewall."""
+
+    ports = {}
+
+    @staticmethod
+    def configuration(number):
+        backends = ", ".join(f'{{ address = "{host}", port = {PORT} }}' for host in HOSTS)
+        return f"""chain = ["firewall", "balance"]
+{routes(number)}
 [[firewall.rule]]
 name = "customers"
 source = ["198.51.100.0/24"]
@@ -41,6 +55,75 @@ port = {PORT}
 protocol = "tcp"
 backends = [{backends}]
 """
+
+    def __init__(self, hosts):
+        self.inside = hosts["inside"]
+
+    def call(self, number, is_tcp):
+        """Returns the socket of a customer, who calls a service or a host."""
+        return connected(self.inside, is_tcp, (SERVICE, PORT) if is_tcp else host_of(number), CUSTOMERS[number % len(CUSTOMERS)])
+
+    def close(self):
+        pass
+
+
+class Nat:
+    """Customers, all with one private address, behind GRE tunnels of their own. Their near end is an address of all servers."""
+
+    NEAR, HOME, POOL = "203.0.113.200", "192.168.1.2", "198.51.100.128/25"
+    ports = {"inside": (f'"{NEAR}/32", ', f'tunnel = "gre"\ncustomers = [{", ".join(map(repr, CUSTOMERS))}]\n')}
+
+    @classmethod
+    def configuration(cls, number):
+        return f"""function = "nat"
+{routes(number)}
+[[nat.pool]]
+name = "homes"
+addresses = ["{cls.POOL}"]
+block_size = 256
+[[nat.rule]]
+source = ["192.168.0.0/16"]
+customers = "any"
+pool = "homes"
+"""
+
+    def __init__(self, hosts):
+        self.homes = {(far, None): Home(self.HOME) for far in CUSTOMERS}
+        self.process = multiprocessing.Process(target=self.carry, args=(hosts["inside"],), daemon=True)
+        self.process.start()
+
+    def carry(self, inside):
+        Tunnels(inside, self.NEAR, self.homes)
+        threading.Event().wait()
+
+    def call(self, number, is_tcp):
+        home = self.homes[CUSTOMERS[number % len(CUSTOMERS)], None]
+        return connected(home.namespace, is_tcp, host_of(number))
+
+    def close(self):
+        self.process.kill()
+        self.process.join()
+        for home in self.homes.values():
+            os.close(home.tun)
+            home.namespace.close()
+
+
+FUNCTIONS = {"balance": Balance, "nat": Nat}
+
+
+def host_of(number):
+    return HOSTS[number % len(HOSTS)], PORT
+
+
+def connected(namespace, is_tcp, to, address=None):
+    with namespace:
+        made = socket.socket(socket.AF_INET, socket.SOCK_STREAM if is_tcp else socket.SOCK_DGRAM)
+    made.settimeout(10)
+    if address:
+        made.bind((address, 0))
+    made.connect(to)
+    made.setblocking(False)
+    return made
 
 
 def add_hosts(cluster):
@@ -104,8 +187,8 @@ class Conversation:
 class Traffic:
     PACE_S = 0.05
 
-    def __init__(self, hosts, tcp, udp):
-        self.hosts = hosts
+    def __init__(self, hosts, function, tcp, udp):
+        self.hosts, self.function = hosts, function(hosts)
         self.listening, self.datagrams = [], []
         for host in HOSTS:
             for kind, made in ((socket.SOCK_STREAM, self.listening), (socket.SOCK_DGRAM, self.datagrams)):
@@ -122,12 +205,7 @@ class Traffic:
         self.all = [self.begin(number, number < tcp) for number in range(tcp + udp)]
 
     def begin(self, number, is_tcp):
-        with self.hosts["inside"]:
-            made = socket.socket(socket.AF_INET, socket.SOCK_STREAM if is_tcp else socket.SOCK_DGRAM)
-        made.settimeout(10)
-        made.bind((CUSTOMERS[number % len(CUSTOMERS)], 0))
-        made.connect((SERVICE, PORT) if is_tcp else (HOSTS[number % len(HOSTS)], PORT))
-        made.setblocking(False)
+        made = self.function.call(number, is_tcp)
         one = Conversation(number, made, is_tcp)
         self.selector.register(made, selectors.EVENT_READ, one)
         heapq.heappush(self.due, (time.monotonic() + number % 50 / 1000, number))
@@ -181,6 +259,7 @@ class Traffic:
                 self.receive(key.data)
 
     def close(self):
+        self.function.close()
         self.process.kill()
         self.process.join()
         for one in (*self.listening, *self.datagrams, *(one.socket for one in self.all)):

@@ -343,6 +343,8 @@ void LivePort::send(const Burst& burst, std::uint64_t forward) {
       if (!is_held) frames[sent++] = out_[i];
     } else if ((taken_ >> i & 1) == 0) {
       over[dropped++] = burst.handle[i];
+    } else if ((burst.deferred >> i & 1) != 0) {
+      copies_->skip_hold();
     }
   }
   Devices::free(std::span(over).first(dropped));

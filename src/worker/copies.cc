@@ -211,8 +211,11 @@ void Copies::place_pair() {
                                 .both_are_new = pair_.both_are_new(),
                                 .is_sure = false}};
   Peer other{.member = pair_.other(), .ends = settings_.ends};
-  if (placement_ && placement_->peers.front().member == other.member)
+  if (placement_ && placement_->peers.front().member == other.member) {
     other.state = placement_->peers.front().state;
+  } else if (other.member != Member::none) {
+    other.state->heard_ms.store(now_ms(), std::memory_order_relaxed);  // by its first hello
+  }
   other.state->agrees.store(pair_.agrees(), std::memory_order_relaxed);
   placement.peers.push_back(std::move(other));
   placement.shards.assign(owners_->shards(), {.assignment = pair_.assignment()});

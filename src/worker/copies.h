@@ -37,7 +37,7 @@ struct alignas(64) CopiesCounters {
   Counter datagrams_out;
   Counter not_sent;     ///< datagrams for which there was no memory, or no way
   Counter deferred;     ///< packets that have waited for the other copy, ...
-  Counter sent_early;   ///< ... and those of them that left before it had their connection
+  Counter sent_early;   ///< packets that may have left before it had their connection
   Counter hops_in;      ///< packets that other servers have sent here
   Counter hops_out;     ///< packets sent to other servers
   Counter hops_lost;    ///< packets that could not be sent, or for which there was no memory here

@@ -67,6 +67,8 @@ class WorkersCopies final : public Line::Between, private ShardCopy::Outbox {
   /// Keeps a frame of `Burst::deferred` until the other copy of the shard has its connection, or
   /// for `Copies::Settings::defer_ms`. False: there is no room.
   bool hold(unsigned shard, const Outgoing& frame, Tick now);
+  /// Counts a packet of `Burst::deferred` that waits for its next hop alone.
+  void skip_hold() { counters_->sent_early.add(1); }
   /// Sends all that is held.
   void release_all();
 
