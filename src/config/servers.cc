@@ -215,6 +215,9 @@ Result<ServersKey> read_servers_key(const OtherServers& servers) {
   if (std::filesystem::is_directory(path, failed))
     return error("is a directory: give a file with 64 hexadecimal digits" + std::string(kHow),
                  Error::Kind::usage);
+  if (std::filesystem::exists(path, failed) && !std::filesystem::is_regular_file(path, failed))
+    return error("is no regular file: give one with 64 hexadecimal digits" + std::string(kHow),
+                 Error::Kind::usage);
   errno = 0;
   std::ifstream file(path);
   struct stat of{};

@@ -49,7 +49,7 @@ CommandResult<std::uint64_t> Control::kill(const ConnectionFilter& filter, bool 
   if (auto no = refusal_while_handing_over()) return std::unexpected(*no);
   std::uint64_t ended = 0;
   const auto visit = [&](const ListedConnection& connection) {
-    if (!filter.takes(connection)) return Visit::leave;
+    if (connection.is_others || !filter.takes(connection)) return Visit::leave;
     ++ended;
     return tells ? Visit::reset : Visit::end;
   };

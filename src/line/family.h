@@ -235,6 +235,8 @@ class Family {
         .idle_ms = static_cast<std::uint32_t>(std::max(now - tracker_->last_seen(id), 0)),
         .expires_ms = expires_ms(id, now)};
     function_->write(key, state_of(id), is.image.data());
+    is.is_others =
+        !copied_.empty() && copied_[tracker_->copied()->shard_of(id)].role == CopyRole::slave;
     return is;
   }
 

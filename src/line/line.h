@@ -114,6 +114,7 @@ struct ListedConnection {
   std::uint32_t idle_ms = 0;
   std::optional<std::uint32_t> expires_ms;  ///< time until expiry if no packet arrives; none: never
   std::array<std::byte, Part::kMost> image{};  ///< written by `FunctionFor::write`
+  bool is_others = false;                      ///< another server is its master, and ends it
 };
 /// The place of a visit among a line's connections. A visit begins at a default cursor.
 struct LineCursor {

@@ -95,7 +95,9 @@ std::uint32_t PortBlocks::claim(Pool& pool, std::uint32_t block, CustomerNumber 
   if ((word.fetch_or(bit, std::memory_order_acquire) & bit) != 0) return kNone;
   blocks_[block].pool = pool.id;
   blocks_[block].customer.store(customer, std::memory_order_release);
-  if (is_logged(block) && !events().note(true, block, customer, now)) {
+  // A block that another server has given is in use, whether it can be logged here or not.
+  if (is_logged(block) && !events().note(true, block, customer, now) &&
+      blocks_.is_given_here(block)) {
     make_free(block);
     return kNoRecord;
   }
@@ -238,7 +240,9 @@ void PortBlocks::reclaim(Pool& pool, std::uint32_t block, Tick now, bool waits) 
   const bool rests = is.customer.load(std::memory_order_relaxed) == customer &&
                      is.uses.load(std::memory_order_relaxed) == 0;
   if (!rests || (waits && !blocks_.has_rested(block, is.idle_since, now))) return;
-  if (is_logged(block) && !events().note(false, block, customer, now)) return;
+  if (is_logged(block) && !events().note(false, block, customer, now) &&
+      blocks_.is_given_here(block))
+    return;
   remove(bucket, block);
   give_back_tables(block);
   pool.counts->held.fetch_sub(1, std::memory_order_relaxed);
