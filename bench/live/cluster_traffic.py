@@ -60,7 +60,7 @@ backends = [{backends}]
         self.inside = hosts["inside"]
 
     def call(self, number, is_tcp):
-        """Returns the socket of a customer, who calls a service or a host."""
+        """Returns the socket of a customer that calls a service or a host."""
         return connected(self.inside, is_tcp, (SERVICE, PORT) if is_tcp else host_of(number), CUSTOMERS[number % len(CUSTOMERS)])
 
     def close(self):
