@@ -287,7 +287,10 @@ void ShardCopy::send(Outbox& out, Tick now) {
   if (sending_.is_open() && (has_lost_ || sending_.silent_for(now) >= kStalled)) {
     ++counters_.anew;
     going_on_.reset();
+    // A slave has what the master has told it, whatever became of its own stream.
+    const bool has_all = is_in_sync_ && now_.role == CopyRole::slave;
     begin_stream(now);
+    is_in_sync_ = has_all;
   }
   tell(now);
   const std::uint8_t flags = going_on_ ? MessageHead::kGoesOn : std::uint8_t{0};

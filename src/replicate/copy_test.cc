@@ -185,6 +185,19 @@ TEST_F(Copies, ASilentSlaveIsToldEverythingOnceItAnswers) {
   EXPECT_EQ(two.connections, one.connections);
 }
 
+TEST_F(Copies, ASlaveThatTellsItsOwnAnewHasWhatItHadBeenTold) {
+  begin();
+  for (std::uint32_t ms = 10; ms < 1100; ++ms) {
+    if (ms == 20) two.open(4);
+    two.exchange({}, Tick{ms});
+  }
+  EXPECT_EQ(two.core.counters().anew, 1U);
+  run(1100, 1200);
+  EXPECT_TRUE(two.core.is_in_sync()) << "the master has nothing new, and does not begin anew";
+  EXPECT_TRUE(one.core.is_in_sync());
+  EXPECT_TRUE(one.connections.contains(4));
+}
+
 TEST_F(Copies, AGrantIsUsedOnceTheOtherCopyHasItOnRecord) {
   begin();
   one.core.grant(11);

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 #include <utility>
 #include <variant>
+
+#include "core/customers.h"
 
 namespace millrace {
 namespace {
@@ -173,7 +174,7 @@ void WorkersCopies::hear(const SealedFor& ends, std::uint64_t number, const Mess
 void WorkersCopies::take_packet(const Message& message, const Peer::State& from) {
   const MessageHead& head = message.head;
   if (!from.spreads_alike.load(std::memory_order_relaxed)) return counters_->disagreeing.add(1);
-  const bool is_one = placement_->hops && head.number <= std::numeric_limits<Zone>::max();
+  const bool is_one = placement_->hops && head.number <= Customers::kMost;
   if (!is_one) return counters_->malformed.add(1);
   const bool is_taken = way_->take_hop(message.payload, head.count, static_cast<Zone>(head.number));
   (is_taken ? counters_->hops_in : counters_->hops_lost).add(1);
