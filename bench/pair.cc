@@ -126,7 +126,11 @@ class Server final : public WorkersCopies::Way, private Line::Between {
     return made;
   }
 
-  void send_to(const AnyKey&, std::span<const std::byte> datagram) override { to_->send(datagram); }
+  bool send_to(const AnyKey&, std::span<const std::byte> datagram) override {
+    to_->send(datagram);
+    return true;
+  }
+  void release(const Outgoing&) override {}  // no packet waits for the other server
   bool take_hop(std::span<const std::byte>, unsigned, Zone) override { return false; }
 
   Line& line() { return *line_; }
