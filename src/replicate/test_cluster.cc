@@ -365,10 +365,24 @@ void World::follow_store(unsigned n) {
       if (role == CopyRole::none) {
         give_back(shard, grant);
       } else {
+        if (!copy->core.has(g)) judge_new_holder(shard, *copy, g);
         copy->get(g);
       }
     }
     if (is_master) copy->hand_back(record);
+  }
+}
+
+/// A slave that gets a grant must know the connections of the master that use it. One that is not
+/// in sync opens nothing for other customers yet.
+void World::judge_new_holder(unsigned shard, const Copy& slave, std::uint32_t grant) {
+  const Copy* const master = copy_of(store_[shard].master, shard);
+  if (master == nullptr || slave.core.role() != CopyRole::slave || !slave.core.is_in_sync() ||
+      master->core.role() != CopyRole::master || master->core.epoch() != slave.core.epoch())
+    return;
+  for (const auto& [key, connection] : master->connections) {
+    if (connection.port / kPortsOfGrant == grant && !slave.connections.contains(key))
+      fail("a slave gets a grant, and lacks a connection that uses it");
   }
 }
 

@@ -211,6 +211,8 @@ class World final : public ShardCopy::Outbox {
   /// The agent of a server reads assignments, hands grants on, and reports.
   void follow_store(unsigned n);
 
+  void judge_new_holder(unsigned shard, const Copy& slave, std::uint32_t grant);
+
   /// The manager assigns shards to the members that are not lost, and gives grants.
   void manage(bool moves);
   void assign(ShardRecord& record, Member master, Member slave);
