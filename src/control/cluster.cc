@@ -205,6 +205,7 @@ CommandResult<Json> Control::cluster_status() {
             {"shards", copies->shards()},
             {"agreement", fmt::format("{:08x}", copies->agreement().records)},
             {"version", kCarriedVersion},
+            {"wanted", copies->wanted()},
             {"followed", copies->is_followed()}};
   Json& members = json["members"] = Json::array();
   for (const Peer& peer : placement->peers) {

@@ -16,6 +16,7 @@ type Identity struct {
 	Instance string // empty: nobody will run under the number that is taken
 	Address  string
 	Shards   uint32 // of the cluster
+	Wanted   uint32 // how many grants each copy here should have, until it says so itself
 }
 
 // About is what a server's configuration says of it.
@@ -65,7 +66,7 @@ func register(ctx context.Context, in store.Store, is Identity, about About) (re
 	}
 	record := state.Servers[is.Server]
 	next := record.Value.Next(is.Instance, is.Address)
-	next.Name, next.Rack, next.Capacity = about.Name, about.Rack, about.Capacity
+	next.Name, next.Rack, next.Capacity, next.Wanted = about.Name, about.Rack, about.Capacity, is.Wanted
 	if err := in.Write(ctx, record.Put(is.Server.Key(), next)); err != nil {
 		return records.Member{}, fmt.Errorf("server %d cannot register: %w", is.Server, err)
 	}

@@ -20,6 +20,7 @@ type Status struct {
 	Instance string
 	Address  string
 	Shards   uint32
+	Wanted   uint32
 	Followed bool // all workers do as ordered
 	Reports  []struct {
 		Shard     records.ShardID
@@ -48,7 +49,7 @@ func Open(ctx context.Context, socket string) (*Dataplane, error) {
 	if is.Server == 0 || is.Instance == "" || is.Shards == 0 {
 		return nil, errors.New("the answer to /cluster lacks the server's number, its instance, or the number of shards: is it another program's?")
 	}
-	d.is = agent.Identity{Server: is.Server, Instance: is.Instance, Address: is.Address, Shards: is.Shards}
+	d.is = agent.Identity{Server: is.Server, Instance: is.Instance, Address: is.Address, Shards: is.Shards, Wanted: is.Wanted}
 	return d, nil
 }
 

@@ -225,7 +225,7 @@ func (m *Manager) give(id records.ShardID, shard *records.Shard, state *records.
 		for _, holder := range []records.Member{shard.Master, shard.Slave} {
 			held := len(shard.GrantsOf(holder))
 			mayHave := holder == shard.Master || shard.InSync
-			if free == 0 || !mayHave || !state.IsPresent(holder) || held >= int(state.Present[holder].Wanted[id]) {
+			if free == 0 || !mayHave || !state.IsPresent(holder) || held >= wanted(state, holder, id) {
 				continue
 			}
 			for shard.Grants[number] != (records.Grant{}) {
@@ -237,6 +237,14 @@ func (m *Manager) give(id records.ShardID, shard *records.Shard, state *records.
 		}
 	}
 	return any
+}
+
+// wanted returns how many of a shard's grants the member should have.
+func wanted(state *records.State, member records.Member, id records.ShardID) int {
+	if said, is := state.Present[member].Wanted[id]; is {
+		return int(said)
+	}
+	return int(state.Servers[member.Server].Value.Wanted)
 }
 
 // Pace is how often a manager looks at what has not changed, since times run out.

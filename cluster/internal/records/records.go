@@ -72,6 +72,8 @@ type Server struct {
 	Process uint32 `json:"process"`
 	// Address is where the other servers' dataplanes reach the newest process's dataplane.
 	Address string `json:"address,omitempty"`
+	// Wanted is how many grants each copy there should have, until it says so itself: so a shard's first copies have grants from the first assignment on.
+	Wanted uint32 `json:"wanted,omitempty"`
 	// Instances are the names by which dataplanes know each other (millrace makes one at each start), by number of process: of the newest
 	// process, unless nobody is there, and of some before it, since older assignments may name these.
 	Instances map[uint32]string `json:"instances,omitempty"`
