@@ -186,7 +186,9 @@ class Strangers(HopCase):
                 while True:
                     frame = heard.socket.recv(4000)
                     if frame[:6] == self.macs["sync"] and frame[23] == 17 and frame[36:38] == struct.pack("!H", PORT):
-                        stored.append((socket.inet_ntoa(frame[26:30]), frame[42:14 + int.from_bytes(frame[16:18], "big")]))
+                        datagram = frame[42:14 + int.from_bytes(frame[16:18], "big")]
+                        if len(datagram) <= 1400:  # other links are narrower
+                            stored.append((socket.inet_ntoa(frame[26:30]), datagram))
         before = self.cluster(1)
         for port in self.raw:
             for n, (source, datagram) in enumerate(stored):
