@@ -125,6 +125,19 @@ class CopiedTest : public LineTest {
     }
   }
 
+  /// Returns a master, and a slave that has its connections 1 and 2, at tick 20.
+  std::pair<std::unique_ptr<Server>, std::unique_ptr<Server>> with_two_connections() {
+    auto one = server(1);
+    auto other = server(2);
+    one->assign(1, CopyRole::master, other->self, Tick{1});
+    other->assign(1, CopyRole::slave, one->self, Tick{1});
+    exchange(*one, *other, 1);
+    connect(*one, 1, 10);
+    connect(*one, 2, 10);
+    exchange(*one, *other, 12);
+    return {std::move(one), std::move(other)};
+  }
+
   /// Lets the servers tell each other what there is to tell; of 100 messages `lost` are lost.
   void exchange(Server& one, Server& other, std::uint32_t at, unsigned lost = 0,
                 unsigned rounds = 8) {
@@ -250,14 +263,7 @@ TEST_P(CopiedTest, WhatASlaveOpensIsTheMastersToo) {
 
 TEST_P(CopiedTest, AMasterKeepsTheConnectionsThatWentOnWhileItWasAlone) {
   if (GetParam().ageing != "wheel") GTEST_SKIP() << "only the wheel lets all expire in time";
-  const auto one = server(1);
-  const auto other = server(2);
-  one->assign(1, CopyRole::master, other->self, Tick{1});
-  other->assign(1, CopyRole::slave, one->self, Tick{1});
-  exchange(*one, *other, 1);
-  connect(*one, 1, 10);
-  connect(*one, 2, 10);
-  exchange(*one, *other, 12);
+  const auto [one, other] = with_two_connections();
   one->assign(3, CopyRole::master, Member::none, Tick{20});
   other->assign(2, CopyRole::master, Member::none, Tick{20});
   std::uint32_t at = 20;
@@ -278,14 +284,7 @@ TEST_P(CopiedTest, AMasterKeepsTheConnectionsThatWentOnWhileItWasAlone) {
 
 TEST_P(CopiedTest, WhatEndsAtTheNextMasterDoesNotComeBack) {
   if (GetParam().ageing != "wheel") GTEST_SKIP() << "only the wheel lets all expire in time";
-  const auto one = server(1);
-  const auto other = server(2);
-  one->assign(1, CopyRole::master, other->self, Tick{1});
-  other->assign(1, CopyRole::slave, one->self, Tick{1});
-  exchange(*one, *other, 1);
-  connect(*one, 1, 10);
-  connect(*one, 2, 10);
-  exchange(*one, *other, 12);
+  const auto [one, other] = with_two_connections();
   one->assign(2, CopyRole::slave, other->self, Tick{20});
   other->assign(2, CopyRole::master, one->self, Tick{20});
   exchange(*one, *other, 20);

@@ -12,18 +12,9 @@ from gre import Home, Tunnels
 from hop import POOL, HopCase
 from live import main
 from namespaces import command
-from servers import CUSTOMERS, INTERNET
+from servers import CUSTOMERS, INTERNET, nat
 
-NAT = f"""function = "nat"
-[[nat.pool]]
-name = "homes"
-addresses = ["{POOL}"]
-block_size = 256
-filtering = "endpoint-independent"
-[[nat.rule]]
-source = ["10.0.0.0/24"]
-pool = "homes"
-"""
+NAT = nat(POOL, 256)
 MASTERS, SLAVES = range(32), range(32, 64)
 
 

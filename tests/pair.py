@@ -4,20 +4,11 @@
 import json
 
 from namespaces import ip
-from servers import CUSTOMERS, INTERNET, ServersCase
+from servers import CUSTOMERS, INTERNET, ServersCase, nat
 
 GATEWAY, OUTSIDE = "10.0.0.254", "198.51.100.254"  # addresses that move
 POOL, SERVICE = "198.51.100.100", "203.0.113.10"
-NAT = f"""function = "nat"
-[[nat.pool]]
-name = "homes"
-addresses = ["{POOL}"]
-block_size = 64
-filtering = "endpoint-independent"
-[[nat.rule]]
-source = ["10.0.0.0/24"]
-pool = "homes"
-"""
+NAT = nat(POOL, 64)
 
 
 class PairCase(ServersCase):

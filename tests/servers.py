@@ -22,6 +22,20 @@ CUSTOMERS = tuple(f"10.0.0.{n}" for n in range(1, 9))
 SYNC_MTU = 1700  # room for a packet that goes to another server in a datagram
 
 
+def nat(pool, block_size):
+    """Returns the configuration of NAT with one pool for all customers."""
+    return f"""function = "nat"
+[[nat.pool]]
+name = "homes"
+addresses = ["{pool}"]
+block_size = {block_size}
+filtering = "endpoint-independent"
+[[nat.rule]]
+source = ["10.0.0.0/24"]
+pool = "homes"
+"""
+
+
 class ServersNetwork:
     def __init__(self, count):
         self.customers, self.internet, self.switch = Namespace(), Namespace(), Namespace()
