@@ -10,7 +10,8 @@ MISSING = None if os.path.exists(BGPD) else "no bgpd here (Debian's package frr)
 
 
 class Session:
-    """Two daemons with a session between two namespaces. `folder`: for their files; `ends`: a namespace and an address each."""
+    """Two daemons with a session between two namespaces, opened by the second one. `folder`: for their files; `ends`: a
+    namespace and an address each."""
 
     def __init__(self, folder, ends):
         self._logs, self._daemons = [], []
@@ -30,7 +31,8 @@ router bgp {number}
  timers bgp 1 {HOLD_SECONDS}
  neighbor {other} remote-as {3 - number}
  neighbor {other} timers connect 1
-""")
+{f" neighbor {other} passive" if number == 1 else ""}
+""")  # two daemons that both connect close one of the sessions that come up (RFC 4271, section 6.8)
         with namespace:
             self._daemons.append(subprocess.Popen(
                 [BGPD, "-Z", "-S", "-u", "root", "-g", "root", "-f", f"{folder}/bgpd.conf", "-i", f"{folder}/pid",
