@@ -7,6 +7,7 @@
 import contextlib
 import json
 import os
+import signal
 import socket
 import struct
 import subprocess
@@ -22,6 +23,7 @@ from network import ADDRESSES, FAMILIES, PORT, SERVER_PORT, OneLink
 from one_card import ECHO, ONE_CARD, OWN, OneCard, configuration
 
 SO_RCVBUFFORCE = 33  # <asm-generic/socket.h>; Python does not name it
+BFD = 3784
 SECONDS_OF_LOAD = 2 * bgp.HOLD_SECONDS + 2
 
 
@@ -314,6 +316,36 @@ class KernelPort(OneCard):
         of_kernel = stats["ports"][0]["kernel"]
         self.assertGreater(of_kernel["given"], 1000)
         self.assertLessEqual(stats["packets"]["dropped"].get("kernel_full", 0), of_kernel["full"])
+
+    def test_network_control_survives_an_overload(self):
+        """A datagram of BFD arrives that comes when the rings are full."""
+        self.serve()
+        a, ports = ADDRESSES[4], (BFD, BFD + 100)
+        with self.network_.middle:
+            listening = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in ports]
+        with self.network_.client:
+            flooding = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(64)]
+        for one in (*listening, *flooding):
+            self.addCleanup(one.close)
+        for one, port in zip(listening, ports):
+            one.bind((a["outside"], port))
+            one.settimeout(10)
+        for one in flooding:
+            one.connect((a["outside"], ports[0]))
+        flooding[0].send(b"before")
+        self.assertEqual(listening[0].recv(10), b"before")
+        self.process.send_signal(signal.SIGSTOP)
+        for one in flooding[1:]:
+            one.connect((a["outside"], 9))
+            for _ in range(500):
+                one.send(bytes(32))
+        for port in ports:
+            flooding[0].connect((a["outside"], port))
+            flooding[0].send(b"in it")
+        self.process.send_signal(signal.SIGCONT)
+        self.assertEqual(listening[0].recv(10), b"in it")
+        listening[1].settimeout(1)
+        self.assertRaises(TimeoutError, listening[1].recv, 10)
 
     @unittest.skipIf(bgp.MISSING, bgp.MISSING)
     def test_a_routing_daemon_keeps_its_session_under_load(self):

@@ -79,12 +79,13 @@ bool LivePort::receive(Burst& burst) {
     host_.set_active(is_active_, now_, *this);
   }
   exchange_.receive(burst);
+  // Before others, so that the machine's own sessions outlive an overload.
+  if (hub_->kernel() != nullptr)
+    options_.guards_host ? receive_from_kernel(burst) : send_for_kernel();
   receive_again(burst);
   arrived_ = 0;
   if (backlog_ > 0) [[likely]]
     poll(burst);
-  if (hub_->kernel() != nullptr)
-    options_.guards_host ? receive_from_kernel(burst) : send_for_kernel();
   host_.unwrap(burst, std::span(arrivals_).first(arrived_));
   for_each_bit(burst.from_customer & ~burst.hopped,
                [&](unsigned i) { Devices::mark_of_customer(burst, i); });

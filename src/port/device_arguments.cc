@@ -5,20 +5,20 @@
 #include <algorithm>
 #include <bit>
 
+#include "port/link_map.h"
 #include "port/memif_socket.h"
 
 namespace millrace {
 namespace {
 
-/// Returns the arguments for an AF_PACKET device. Its rings hold 512 to 4096 frames, so that a
-/// worker which sleeps for a short while loses none.
-std::string af_packet(const DeviceName& name, const DeviceNeeds& needs) {
+/// Returns the arguments for an AF_PACKET device with rings of `frames` frames of 2048 bytes, of
+/// larger ones fewer, but 512 if there are so many.
+std::string af_packet(const DeviceName& name, unsigned queues, unsigned mtu, unsigned frames) {
   constexpr unsigned kHeaders = 128;  // the kernel's header before the frame, and a VLAN tag
-  constexpr unsigned kFrames = 4096;
-  const unsigned frame = std::max(2048U, std::bit_ceil(needs.mtu + kHeaders));
+  const unsigned frame = std::max(2048U, std::bit_ceil(mtu + kHeaders));
   return fmt::format("iface={},qpairs={},qdisc_bypass=1,framesz={},blocksz={},framecnt={}",
-                     name.target, needs.workers, frame, std::max(frame, 65536U),
-                     std::max(kFrames * 2048 / frame, 512U));
+                     name.target, queues, frame, std::max(frame, 65536U),
+                     std::max(frames * 2048 / frame, std::min(frames, 512U)));
 }
 
 /// Returns the arguments for a tap. An existing tap keeps its MAC, by which its neighbours know it,
@@ -49,7 +49,16 @@ std::vector<DriverArguments> arguments_for(const DeviceName& name, const DeviceN
           {.bus = "pci", .name = name.target, .driver = {}, .arguments = {}, .queues = 0});
       break;
     case DeviceKind::af_packet:
-      add("af_packet", needs.number, af_packet(name, needs), needs.workers);
+      // A worker that sleeps for a short while loses no packets with so large a ring.
+      add("af_packet", needs.number, af_packet(name, needs.workers, needs.mtu, 4096),
+          needs.workers);
+      all.back().packets = PacketsOf::rest;
+      all.push_back({.bus = "vdev",
+                     .name = fmt::format("net_af_packet{}", LinkMap::kMost + needs.number),
+                     .driver = "af_packet",
+                     .arguments = af_packet(name, 1, needs.mtu, 256),
+                     .queues = 1,
+                     .packets = PacketsOf::control});
       break;
     case DeviceKind::af_xdp:
       // Packets of a queue without a socket would be lost. Busy polling would add milliseconds of

@@ -7,6 +7,7 @@
 
 #include "core/mac.h"
 #include "port/device_name.h"
+#include "port/packet_sockets.h"
 
 namespace millrace {
 
@@ -16,6 +17,9 @@ struct DriverArguments {
   std::string driver;  ///< a vdev's, like "af_packet"
   std::string arguments;
   unsigned queues = 0;  ///< receive queues; 0: one for each worker, if the device can
+  /// Packets that it gets; none: all of the interface. It has no part in sending if these are
+  /// `control`.
+  std::optional<PacketsOf> packets{};
 };
 
 struct DeviceNeeds {
@@ -27,7 +31,8 @@ struct DeviceNeeds {
 };
 
 /// Returns the DPDK devices that make up one device of millrace: one, except that AF_XDP needs one
-/// for each receive queue, as each of its sockets is bound to one queue.
+/// for each receive queue, as each of its sockets is bound to one queue, and AF_PACKET one more for
+/// network control.
 std::vector<DriverArguments> arguments_for(const DeviceName& name, const DeviceNeeds& needs);
 
 }  // namespace millrace

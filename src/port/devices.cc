@@ -114,7 +114,7 @@ void Devices::discard() {
   for (const Impl::Source& source : impl_->queues) {
     // A bounded number of bursts, as packets may come as fast as they are dropped.
     for (unsigned bursts = 0; bursts < Impl::kPacketsAQueue / Burst::kMax; ++bursts) {
-      const unsigned got = source.queue.receive(packets);
+      const unsigned got = source.receive(packets);
       if (got == 0) break;
       rte_pktmbuf_free_bulk(packets.data(), got);
     }
@@ -151,7 +151,7 @@ unsigned Devices::receive(unsigned queue, Burst& burst, unsigned most) {
   Impl::Source& source = impl_->queues[queue];
   std::array<rte_mbuf*, Burst::kMax> packets;
   const unsigned got =
-      source.queue.receive(std::span(packets).first(std::min(most, Burst::kMax - burst.size)));
+      source.receive(std::span(packets).first(std::min(most, Burst::kMax - burst.size)));
   if (got == 0) return 0;
   for (unsigned i = 0; i < got; ++i) rte_prefetch0(rte_pktmbuf_mtod(packets[i], void*));
   for (unsigned i = 0; i < got; ++i)

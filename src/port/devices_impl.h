@@ -7,6 +7,7 @@
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
@@ -43,6 +44,7 @@ struct Ethernet {
   std::uint16_t id = 0;
   std::uint16_t receive_queues = 1;
   std::uint16_t send_queues = 1;
+  bool is_for_control = false;  ///< it receives network control alone, and sends nothing
 };
 
 struct Devices::Impl {
@@ -65,12 +67,22 @@ struct Devices::Impl {
 
     void refuse_large();
   };
+  /// Packets of network control that a burst has at most: a flood of these leaves room for others.
+  static constexpr unsigned kControl = Burst::kMax / 4;
   struct Source {
     ReceiveQueue queue;
+    std::optional<ReceiveQueue> control{};  ///< read first, for at most `kControl` packets
     Device* may_get_large = nullptr;  ///< the device if its packets may exceed the MTU; else null
     unsigned device = 0;
     std::uint8_t link = 0;    ///< the device's first link
     std::vector<Counter> in;  ///< packets by link; empty if the device has no VLANs
+
+    unsigned receive(std::span<rte_mbuf*> packets) const {
+      unsigned got = 0;
+      if (control)
+        got = control->receive(packets.first(std::min<std::size_t>(packets.size(), kControl)));
+      return got + queue.receive(packets.subspan(got));
+    }
   };
 
   /// Packets for each queue: in rings, in bursts, and handed over.

@@ -14,7 +14,7 @@
 
 #include "core/silence.h"
 #include "port/devices_impl.h"
-#include "port/fanout.h"
+#include "port/packet_sockets.h"
 
 namespace millrace {
 namespace {
@@ -88,12 +88,14 @@ Result<void> Devices::Impl::probe(Device& device) {
 Result<void> Devices::Impl::probe_one(Device& device, const DriverArguments& arguments) {
   const std::string name = to_string(device.name);
   if (arguments.bus == "vdev") {
+    std::optional<OpeningPacketSockets> opening;
+    if (arguments.packets) opening.emplace(*arguments.packets);
     const int error =
         rte_eal_hotplug_add("vdev", arguments.name.c_str(), arguments.arguments.c_str());
     if (error == -EFAULT) return std::unexpected(no_driver(name, arguments.driver));
     if (error < 0) return refused(name, "DPDK's driver refuses it", -error);
   }
-  Ethernet ethernet;
+  Ethernet ethernet{.is_for_control = arguments.packets == PacketsOf::control};
   if (rte_eth_dev_get_port_by_name(arguments.name.c_str(), &ethernet.id) != 0)
     return std::unexpected(Error{name +
                                      ": DPDK has no driver for it: bind it to vfio-pci "
@@ -120,7 +122,7 @@ Result<void> Devices::Impl::make_pool(bool has_pci) {
   unsigned mtu = 0;
   for (const Device& device : devices) {
     for (const Ethernet& ethernet : device.ethernet)
-      count += ethernet.receive_queues * kPacketsAQueue;
+      count += ethernet.is_for_control ? 0 : ethernet.receive_queues * kPacketsAQueue;
     mtu = std::max(mtu, device.mtu);
   }
   count = std::max(count, workers * kPacketsAQueue);
@@ -200,6 +202,10 @@ void Devices::Impl::give_queues(Device& device) {
   const std::size_t counted = map.has_vlans(device.number) ? links.size() + kLine : 0;
   const bool is_memif = device.name.kind == DeviceKind::memif;
   for (const Ethernet& ethernet : device.ethernet) {
+    if (ethernet.is_for_control) {
+      queues.back().control.emplace(ethernet.id, std::uint16_t{0}, nullptr);
+      continue;
+    }
     Device* may_get_large = device.name.kind == DeviceKind::af_packet ? &device : nullptr;
     for (std::uint16_t q = 0; q < ethernet.receive_queues; ++q)
       queues.push_back(
