@@ -19,7 +19,7 @@ struct DriverArguments {
   unsigned queues = 0;  ///< receive queues; 0: one for each worker, if the device can
   /// Packets that it gets; none: all of the interface. It has no part in sending if these are
   /// `control`.
-  std::optional<PacketsOf> packets{};
+  std::optional<PacketsOf> packets;
 };
 
 struct DeviceNeeds {

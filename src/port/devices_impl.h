@@ -71,7 +71,7 @@ struct Devices::Impl {
   static constexpr unsigned kControl = Burst::kMax / 4;
   struct Source {
     ReceiveQueue queue;
-    std::optional<ReceiveQueue> control{};  ///< read first, for at most `kControl` packets
+    std::optional<ReceiveQueue> control;  ///< read first, for at most `kControl` packets
     Device* may_get_large = nullptr;  ///< the device if its packets may exceed the MTU; else null
     unsigned device = 0;
     std::uint8_t link = 0;    ///< the device's first link
