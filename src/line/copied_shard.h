@@ -20,8 +20,8 @@ struct CopiedShard {
     ConnId id;
     std::uint32_t number = 0;  ///< low bits of its record's number, once it is told
   };
-  /// Changes that may wait: as many as a shard has that has fallen behind by some ms.
-  static constexpr std::size_t kMostWaiting = 2048;
+  /// Changes that may wait: as many as a busy shard has that has fallen behind by some ms.
+  static constexpr std::size_t kMostWaiting = 8192;
 
   CopyRole role = CopyRole::none;
   /// Connections that have changed: those from `acknowledged` on are told and not acknowledged,
@@ -32,7 +32,6 @@ struct CopiedShard {
   bool defers = false;  ///< packets of connections that the other copy does not have are deferred
   bool tells_unproved = false;  ///< until `left_to_tell` is 0: also what no packet has proved
   bool has_lost = false;        ///< too many waited: all is to be told anew
-  bool is_listed = false;       ///< the worker has been told that there are changes
   std::uint8_t hearing = 0;     ///< number of the time that the other copy tells everything
   bool was_master = false;      ///< since `hearing` began
   /// Connections told at that time, or never, were this copy's own while it was the master.

@@ -112,8 +112,6 @@ class Family {
   bool tell(unsigned shard, ShardCopy& copy, Tick at, Tick now, std::size_t& budget);
   using Applied = ShardCopy::Records::Applied;
   Applied apply(unsigned shard, std::span<const std::byte> record, Tick now);
-  /// Appends the shards in which connections have changed since the last call.
-  void take_changed(std::vector<std::uint16_t>& shards);
   /// @}
 
   void begin() {
@@ -476,7 +474,6 @@ class Family {
   std::vector<std::size_t> image_bytes_;  // size of each function's image
   std::vector<const std::byte*> images_;  // images of the connection being unpacked
   std::vector<CopiedShard<K>> copied_;    // empty: no shard has a copy
-  std::vector<std::uint16_t> changed_shards_;
   Opening<K> opening_;
   // The function's part of the reply's entry, for the connection being opened.
   alignas(8) std::array<std::byte, Part::kMost> reply_state_;

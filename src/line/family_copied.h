@@ -72,17 +72,6 @@ void Family<TrackerType, K>::enqueue(unsigned shard, const K& key, ConnId id) {
   } else {
     to.queue.push_back({key, id});
   }
-  if (std::exchange(to.is_listed, true)) return;
-  changed_shards_.push_back(static_cast<std::uint16_t>(shard));
-}
-
-template <class TrackerType, class K>
-void Family<TrackerType, K>::take_changed(std::vector<std::uint16_t>& shards) {
-  for (const std::uint16_t shard : changed_shards_) {
-    copied_[shard].is_listed = false;
-    shards.push_back(shard);
-  }
-  changed_shards_.clear();
 }
 
 template <class TrackerType, class K>
@@ -158,8 +147,12 @@ bool Family<TrackerType, K>::tell(unsigned shard, ShardCopy& copy, Tick at, Tick
   }
   note_acknowledged(of, copy);
   walk(shard, budget);
+  constexpr std::size_t kAhead = 8;
   for (; of.told < of.queue.size(); ++of.told) {
     if (!copy.has_room()) return false;
+    const auto ahead = std::span(of.queue).subspan(of.told);
+    if (ahead.size() > kAhead) tracker_->originators().prefetch(ahead[kAhead].id);
+    if (ahead.size() > kAhead / 2) tracker_->prefetch_entries(ahead[kAhead / 2].id, now);
     tell(of.queue[of.told], of.role, copy, at, now);
   }
   return of.left_to_tell == 0;
@@ -177,7 +170,8 @@ void Family<TrackerType, K>::note_acknowledged(CopiedShard<K>& shard, const Shar
       tracker_->copied()->mark(change.id).is_with_other = true;
   }
   // So seldom that moving the rest costs little.
-  if (shard.acknowledged < CopiedShard<K>::kMostWaiting && shard.acknowledged < shard.queue.size())
+  if (shard.acknowledged < CopiedShard<K>::kMostWaiting / 4 &&
+      shard.acknowledged < shard.queue.size())
     return;
   shard.queue.erase(shard.queue.begin(),
                     shard.queue.begin() + static_cast<std::ptrdiff_t>(shard.acknowledged));

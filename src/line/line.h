@@ -187,8 +187,6 @@ class Line {
   /// From now on, or no longer, packets of connections of the shard that the other copy does not
   /// have yet are in `Burst::deferred`.
   virtual void set_deferring(unsigned shard, bool defers) = 0;
-  /// Appends the shards in which something has changed since the last call.
-  virtual void take_changed(std::vector<std::uint16_t>& shards) = 0;
   /// Tells the function what is known of the other server.
   virtual void note_copies(const CopiesState& state) = 0;
   /// @}

@@ -112,10 +112,6 @@ class LineOf final : public Line {
     v6_.set_deferring(shard, defers);
     defers_ |= defers;
   }
-  void take_changed(std::vector<std::uint16_t>& shards) override {
-    v4_.take_changed(shards);
-    v6_.take_changed(shards);
-  }
   void note_copies(const CopiesState& state) override { function_->note_copies(state, now_); }
 
   LineCursor visit(const LineCursor& from, const VisitConnection& visit) override {

@@ -13,7 +13,9 @@ namespace {
 constexpr std::size_t kMostContent = WorkersCopies::kMostDatagram - kSealBytes;
 static_assert(sizeof(MessageHead) + kMostPayload <= kMostContent);
 
-/// Ticks after which each shard has been looked at: streams wait longer before they send again.
+/// Ticks after which each shard has been looked at, and has told its changes: so long, so that
+/// messages carry several records, and acknowledgements are few. Streams wait longer before they
+/// send again.
 constexpr std::int32_t kRound = 5;
 /// Connections that are looked at between two bursts, to tell all of them, while no packets wait;
 /// while packets wait it is some every `kBusyBursts` bursts.
@@ -248,9 +250,7 @@ void WorkersCopies::between_bursts(Burst& next, Burst& after) {
   if (may_walk) busy_bursts_ = 0;
   line_->allow_copying(is_idle ? kWhileIdle : may_walk ? kWhileBusy : 0);
   if (may_walk) tell_all(now);
-  // Once a tick, so that messages carry several records, and acknowledgements are few.
   if (now != last_ || !holding_.empty()) {
-    line_->take_changed(due_);
     std::ranges::sort(due_);
     const auto [again, end] = std::ranges::unique(due_);
     due_.erase(again, end);

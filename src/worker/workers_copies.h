@@ -135,7 +135,7 @@ class WorkersCopies final : public Line::Between, private ShardCopy::Outbox {
   CopiesCounters* counters_;
   std::vector<std::unique_ptr<ShardCopy>> shards_;  // by shard; null: another worker's
   std::vector<std::uint16_t> own_;                  // this worker's shards
-  std::vector<std::uint16_t> due_;  // shards with something to send; may name one twice
+  std::vector<std::uint16_t> due_;  // shards with something to answer; may name one twice
   std::vector<Ending> ending_;
   std::optional<Sealer> sealer_;
   Opener opener_;

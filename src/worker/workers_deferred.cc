@@ -31,6 +31,7 @@ bool WorkersCopies::hold(unsigned shard, const Outgoing& frame, Tick now) {
   }
   if (held_[shard].empty()) holding_.push_back(static_cast<std::uint16_t>(shard));
   held_[shard].push_back({frame, now, {}});
+  due_.push_back(static_cast<std::uint16_t>(shard));
   ++held_frames_;
   counters_->deferred.add(1);
   return true;
