@@ -12,6 +12,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -314,6 +315,35 @@ TEST(Versions, OtherVersionsOfAnImageAreReadOnlyIfTheyNeedNotBe) {
   const std::array<std::byte, kWord> told{std::byte{5}};
   EXPECT_TRUE(read->v4.map(told, bytes, images));
   EXPECT_EQ(images[0], nullptr) << "an image that cannot be read counts as none";
+}
+
+TEST(Versions, ImagesAreFoundByTheirNames) {
+  const auto part = [](std::string_view name, std::uint16_t bytes, bool is_needed) {
+    return Part{.name = name, .image_bytes = bytes, .is_needed = is_needed};
+  };
+  const auto ours = parts_of({part("a", 2, true), part("ours", 1, true), part("b", 3, true)});
+  const auto theirs = parts_of(
+      {part("b", 2, true), part("log", 1, false), part("needed", 1, true), part("a", 4, true)});
+  const auto read = CarriedLayouts::of(theirs, ours);
+  ASSERT_TRUE(read.has_value());
+  for (const CarriedLayout& of : {read->v4, read->v6}) {
+    EXPECT_EQ(of.image_bytes(), 8U);
+    ASSERT_EQ(of.parts(), 3U);
+    const auto mapped = [&](std::array<std::uint8_t, 8> told) {
+      std::array<std::byte, Part::kMost> bytes{};
+      std::array<const std::byte*, 3> images{};
+      if (!of.map(std::as_bytes(std::span(told)), bytes, images)) return std::string("none");
+      std::string is;
+      for (std::size_t n = 0; n < 6; ++n)
+        is += std::to_string(std::to_integer<int>(bytes[n])) + " ";
+      EXPECT_EQ(images[0], bytes.data());
+      EXPECT_EQ(images[1], nullptr);
+      EXPECT_EQ(images[2], bytes.data() + 3);
+      return is;
+    };
+    EXPECT_EQ(mapped({1, 2, 3, 0, 5, 6, 7, 8}), "5 6 0 1 2 0 ");
+    EXPECT_EQ(mapped({1, 2, 3, 4, 5, 6, 7, 8}), "none");
+  }
 }
 
 TEST(Versions, ALayoutThatMeansNothingIsRefused) {
