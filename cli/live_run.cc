@@ -332,9 +332,10 @@ Result<void> LiveRun::make_workers() {
       Workers::create(config_.workers, line_, config_.function, run, config_.spread.entries);
   if (!workers) return std::unexpected(workers.error());
   workers_.emplace(std::move(*workers));
-  if (copies_)
-    copies_->set_agreement(
-        Copies::agreement(workers_->line(0).carried_parts(), agreement(config_)));
+  if (copies_) {
+    copies_->set_layout(workers_->line(0).carried_parts());
+    copies_->set_agreement(agreement(config_));
+  }
   return {};
 }
 

@@ -18,7 +18,7 @@ from asked import Connection
 from hop import FUNCTIONS, HopCase
 from hop_nat_test import NAT, NatCase
 from live import main
-from mad import CAN_SEAL, HELLO, PACKET, PORT, Raw, Seal, ip4, mac_of, message, messages_in, udp
+from mad import CAN_SEAL, HELLO, OPEN, PACKET, PORT, RECORDS, Raw, Seal, ip4, mac_of, message, messages_in, udp
 from namespaces import ip
 from servers import CUSTOMERS, INTERNET
 
@@ -240,7 +240,45 @@ class MadMember(Strangers):
             datagram = self.socket.recv(4000)
             for one in messages_in(self.sealer.open(datagram)[3]):
                 if one["kind"] == HELLO:
+                    self.hello = one["payload"]
                     self.say(message(HELLO, one["payload"]))
+
+    def test_absurd_layouts(self):
+        """Hellos that say of their sender's records what cannot be, and then records of a layout that is odd, but can be read."""
+        drawn = random.Random(1)
+        self.begin_mad(FUNCTIONS)
+        self.agree()
+        *head, _, shards, agreement, _ = struct.unpack("<HBBBBBBIII", self.hello[:20])
+
+        def layout(parts, count=None, more=b""):
+            packed = b"".join(struct.pack("<20sIHHI", *part) for part in parts)
+            hello = struct.pack("<HBBBBBBIII", *head, len(parts) if count is None else count, shards, agreement, drawn.randrange(1 << 32))
+            self.say(message(HELLO, hello + more + packed))
+
+        def part():
+            return (drawn.choice((b"firewall", b"balance", b"", b"x" * 20)), drawn.choice((4, 6, 0x104, 0x106, 7)),
+                    drawn.choice((0, 1, 2, 65535)), drawn.randrange(2), drawn.choice((0, 1, 8, 64, 4096, (1 << 32) - 1)))
+        for _ in range(300):
+            parts = [part() for _ in range(drawn.randrange(20))]
+            layout([(b"", 4, 1, 0, (1 << 32) - 1), *parts], drawn.choice((None, None, 0, 255)), drawn.randbytes(drawn.randrange(20)))
+        for cut in range(20):
+            self.say(message(HELLO, self.hello[:cut]))
+        self.wait_until(lambda: not self.cluster(1)["members"][0]["agrees"])
+        layout([(b"balance", 4, 1, 1, 3), (b"later", 4, 1, 0, 100), (b"firewall", 4, 1, 0, 60), (b"", 0x104, 0, 0, 44)], more=bytes(30))
+        self.wait_until(lambda: self.cluster(1)["members"][0]["agrees"])
+        self.say(message(OPEN, epoch=self.epoch, stream=1))
+        before = self.cluster(1)["counters"]
+        for number in range(2000):
+            body = bytearray(drawn.randbytes(44 + 163 if number % 4 else drawn.randrange(300)))
+            body[:8] = struct.pack("<IHH", 4, 1, drawn.randrange(2))  # a connection of IPv4
+            if number % 2:
+                body[20:21] = bytes([drawn.randrange(32)])  # its state
+            record = struct.pack("<HBB", len(body), drawn.choice((0, 0, 0, 200)), 0) + bytes(body)
+            self.say(message(RECORDS, record, count=1, epoch=self.epoch, stream=1, number=number))
+        self.wait_until(lambda: self.cluster(1)["counters"]["applied"] > before["applied"])
+        self.assign("alone")
+        self.exchange(self.connect())
+        self.end(1)
 
     def frames(self, drawn):
         tcp = struct.pack("!HHIIBBHHH", 1234, 7, 1, 0, 0x50, 2, 1000, 0, 0)

@@ -12,7 +12,7 @@ from gre import Home, Tunnels
 from hop import POOL, HopCase
 from live import main
 from namespaces import command
-from servers import CUSTOMERS, INTERNET, nat
+from servers import CUSTOMERS, INTERNET, nat, with_firewall
 
 NAT = nat(POOL, 256)
 MASTERS, SLAVES = range(32), range(32, 64)
@@ -141,6 +141,13 @@ class NatInACluster(NatCase):
             else:
                 with self.assertRaises(OSError):
                     self.connect(n)
+
+    def test_a_server_dies_beside_one_with_another_function(self):
+        """Two servers have NAT alone, and one has a firewall, too: they copy connections all the same."""
+        serve = self.serve
+        self.serve = lambda number, text: serve(number, with_firewall(text) if number == 3 else text)
+        self.test_a_server_dies()
+        self.assertEqual(self.count("malformed"), 0)
 
     def test_grants_move_while_connections_use_them(self):
         self.first_grants = text(range(64)), ""

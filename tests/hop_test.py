@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 
-from hop import FUNCTIONS, HopCase
+from hop import FUNCTIONS, SERVICE, HopCase
 from live import main
 from namespaces import ip
 from servers import CUSTOMERS, INTERNET, SYNC_MTU
@@ -173,6 +173,63 @@ class Cluster(HopCase):
         with self.assertRaisesRegex(AssertionError, "cluster.address is on port sync, whose MTU is 1500.*mtu = 1618"):
             self.serve(1, FUNCTIONS)
         self.assertGreater(SYNC_MTU, 1618)
+
+
+class Upgrade(HopCase):
+    """Servers get a function in place of another one, one server after the other: the layout of their records differs meanwhile."""
+
+    OLD = 'chain = ["forward", "balance"]\n' + FUNCTIONS[FUNCTIONS.index("[[service]]"):]
+
+    def drain(self, number):
+        """Gives a server's shards to the others, and ends it."""
+        others = [n for n in self.network_.servers if n != number]
+        self.route(*others)
+        for shard in range(self.SHARDS):
+            copies = [n for n in (self.masters[shard], self.slaves[shard]) if n != number]
+            if len(copies) == 1:
+                self.change(shard, copies[0], sum(others) - copies[0])
+        self.order()
+        self.wait_until(self.are_in_sync)
+        self.end(number)
+
+    def come_back(self, number, text):
+        """Starts the server again, and makes it the master of a third of all shards, and the slave of another one."""
+        self.serve(number, text)
+        self.instances[number] = self.cluster(number)["instance"]
+        self.order()
+        for shard in range(self.SHARDS):
+            if shard % 3 != 2:
+                self.change(shard, self.masters[shard], number)
+        self.order()
+        self.wait_until(self.are_in_sync)
+        for shard in range(0, self.SHARDS, 3):
+            self.change(shard, number, self.masters[shard])
+        self.order()
+        self.wait_until(self.are_in_sync)
+        self.route(*self.processes)
+
+    def test_no_connection_ends(self):
+        for port in (7, 8):
+            self.echo(port)
+        self.serve_all(self.OLD)
+        clients = [self.connect(n % len(CUSTOMERS), *((80, SERVICE) if n % 2 else ())) for n in range(30)]
+        self.go_on(clients)
+        self.each_is_at_two(30)
+        for number in list(self.network_.servers):
+            self.drain(number)
+            self.go_on(clients)
+            self.come_back(number, FUNCTIONS)
+            self.go_on(clients)
+            clients += [self.connect(n % len(CUSTOMERS), *((80, SERVICE) if n % 2 else ())) for n in range(6)]
+            self.go_on(clients)
+            self.each_is_at_two(len(clients))
+            layouts = {of: {one["server"]: one["same_layout"] for one in self.cluster(of)["members"]} for of in self.processes}
+            for of, others in layouts.items():
+                self.assertEqual(others, {one: (of <= number) == (one <= number) for one in others})
+            self.assertEqual((self.count("malformed"), self.count("no_place")), (0, 0))
+        self.kill(2)
+        self.route(1, 3)
+        self.go_on(clients)
 
 
 class ClusterOnTwoWorkers(Cluster):

@@ -14,7 +14,7 @@ import unittest
 from live import main, patience_with
 from namespaces import ip
 from pair import GATEWAY, NAT, OUTSIDE, POOL, SERVICE, PairCase
-from servers import CUSTOMERS, INTERNET
+from servers import CUSTOMERS, INTERNET, with_firewall
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -236,8 +236,8 @@ class Apart(PairCase):
 
     def test_what_differs_is_said(self):
         self.serve(1)
-        self.serve(2, NAT.replace("block_size = 64", "block_size = 64\n").replace('function = "nat"', 'chain = ["firewall", "nat"]\n')
-                   + '[[firewall.rule]]\nname = "all"\naction = "accept"\n')
+        self.ports_differ = {"inside": 'tunnel = "gre"\ncustomers = ["10.0.0.9"]\n'}
+        self.serve(2, NAT + '[[nat.rule]]\nsource = ["192.168.0.0/16"]\ncustomers = "any"\npool = "homes"\n')
         self.wait_until(lambda: self.pair(1)["disagreement"] != "" and self.pair(2)["disagreement"] != "")
         self.assertIn("functions", self.pair(1)["disagreement"])
         self.assertEqual(self.pair(1)["role"], "none")
@@ -258,6 +258,71 @@ class Apart(PairCase):
         self.wait_until(self.are_in_sync)
         self.activate(2)
         self.assertEqual(self.exchange(client), seen)
+
+
+class TwoVersions(PairCase):
+    """The second server has one function more, which connections do not need, so the layouts of records differ."""
+
+    def begin(self):
+        self.echo()
+        self.serve(1)
+        self.serve(2, with_firewall(NAT))
+        self.wait_until(lambda: self.are_in_sync() and self.pair(1)["gives"] and self.pair(2)["gives"])
+        for number in (1, 2):
+            is_so = self.pair(number)
+            self.assertEqual((is_so["disagreement"], is_so["other"]["same_layout"]), ("", False))
+
+    def test_connections_go_on_both_ways(self):
+        self.begin()
+        clients, seen = [], []
+        for number in (1, 2, 1, 2):
+            self.activate(number)
+            more = [self.connect(n % len(CUSTOMERS)) for n in range(10)]
+            ends = [self.exchange(client) for client in more]
+            self.assertFalse(set(ends) & set(seen))
+            blocks = {(int(end.rpartition(":")[2]) - 1024) // 64 % 2 for end in ends}
+            self.assertEqual(blocks, {number - 1}, "each server gives its half of the blocks")
+            clients, seen = clients + more, seen + ends
+            self.assertEqual([self.exchange(client) for client in clients], seen)
+            self.wait_until(lambda number=number: self.pair(number)["role"] == "master" and self.are_in_sync())
+            self.both_have_the_same()
+        self.assertEqual(len(self.connections(1)), 40)
+        for number in (1, 2):
+            counters = self.pair(number)["counters"]
+            self.assertEqual([counters[name] for name in ("malformed", "no_place")], [0, 0])
+        for client in clients[:10]:
+            client.close()
+        self.both_have_the_same()
+        self.kill(2)
+        self.activate(1)
+        self.assertEqual([self.exchange(client) for client in clients[10:]], seen[10:])
+
+    def test_an_upgrade_server_by_server(self):
+        """Both servers get the function, one after the other: no connection ends."""
+        self.echo()
+        self.serve_both()
+        self.activate(1)
+        self.wait_until(lambda: self.pair(1)["role"] == "master" and self.are_in_sync())
+        clients = [self.connect(n % len(CUSTOMERS)) for n in range(20)]
+        seen = [self.exchange(client) for client in clients]
+        for number in (2, 1):
+            self.both_have_the_same()
+            self.end(number)
+            self.assertEqual([self.exchange(client) for client in clients], seen)
+            self.serve(number, with_firewall(NAT))
+            self.wait_until(self.are_in_sync)
+            self.both_have_the_same()
+            self.activate(number)
+            self.assertEqual([self.exchange(client) for client in clients], seen)
+            self.wait_until(lambda number=number: self.pair(number)["role"] == "master" and self.are_in_sync())
+        self.assertTrue(self.pair(1)["other"]["same_layout"])
+        self.kill(1)
+        self.activate(2)
+        self.assertEqual([self.exchange(client) for client in clients], seen)
+
+
+class TwoVersionsOnTwoWorkers(TwoVersions):
+    WORKERS = 2
 
 
 @unittest.skipUnless(shutil.which("keepalived"), "keepalived is not installed")

@@ -36,6 +36,12 @@ pool = "homes"
 """
 
 
+def with_firewall(text):
+    """Returns that configuration of NAT alone with a firewall before it, which lets customers' connections pass."""
+    return (text.replace('function = "nat"', 'chain = ["firewall", "nat"]')
+            + '[[firewall.rule]]\nname = "out"\nsource = ["10.0.0.0/24"]\naction = "accept"\n')
+
+
 class ServersNetwork:
     def __init__(self, count):
         self.customers, self.internet, self.switch = Namespace(), Namespace(), Namespace()

@@ -203,7 +203,7 @@ CommandResult<Json> Control::cluster_status() {
             {"address", address},
             {"port", port},
             {"shards", copies->shards()},
-            {"agreement", fmt::format("{:08x}", copies->agreement().records)},
+            {"agreement", fmt::format("{:08x}", copies->agreement())},
             {"version", kCarriedVersion},
             {"wanted", copies->wanted()},
             {"followed", copies->is_followed()}};
@@ -215,7 +215,8 @@ CommandResult<Json> Control::cluster_status() {
                        {"instance", text_of(peer.member)},
                        {"address", to},
                        {"heard", copies->has_heard(peer)},
-                       {"agrees", peer.state->agrees.load()}});
+                       {"agrees", peer.state->agrees.load()},
+                       {"same_layout", peer.has_same_layout()}});
   }
   Json& reports = json["reports"] = Json::array();
   for (unsigned shard = 0; shard < placement->shards.size(); ++shard) {

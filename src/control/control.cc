@@ -158,8 +158,7 @@ Result<std::size_t> Control::take_on(Config config) {
     workers_->line(n).set_timeouts(line.timeouts);
     live_->update(n, hosts[n]);
   });
-  if (Copies* const copies = live_->copies())
-    copies->set_agreement(Copies::agreement(workers_->line(0).carried_parts(), agreement(config_)));
+  if (Copies* const copies = live_->copies()) copies->set_agreement(agreement(config_));
   changed_.notify_all();
   return ended;
 }

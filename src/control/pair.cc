@@ -38,7 +38,8 @@ CommandResult<Json> Control::pair_status() {
                      {"number", is.other->number},
                      {"active", is.other->is_active != 0},
                      {"role", to_string(is.other->role)},
-                     {"in_sync", is.other->is_in_sync != 0}};
+                     {"in_sync", is.other->is_in_sync != 0},
+                     {"same_layout", is.has_same_layout}};
   }
   Json& counters = json["counters"] = Json::object();
   for (const CopiesCounterKind& kind : kCopiesCounterKinds)

@@ -77,65 +77,42 @@ std::size_t TakingOver::take_parts(std::span<const std::byte> bytes) {
   // must have the same parts.
   is_wrong_ |= !told_parts_.empty() && told_parts_ != coming_parts_;
   told_parts_ = std::exchange(coming_parts_, {});
-  find_images<KeyV4>();
-  find_images<KeyV6>();
+  find_layouts();
   return count * sizeof(CarriedPart);
 }
 
-/// Finds where the image of each of this process's functions (the function's state of one
-/// connection) lies among a record's images. A function that both processes have must have the same
-/// version and image size in both. A function whose image the other process does not send opens
-/// connections without one.
-template <class K>
-void TakingOver::find_images() {
-  auto& offsets = of<K>().images_at;
-  offsets.clear();
-  const auto own_parts = workers_->line(0).carried_parts();
-  for (const CarriedPart& own : own_parts) {
-    if (own.family != kCarriedFamily<K>) continue;
-    std::size_t at = 0;
-    std::size_t found = kNoImage;
-    for (const CarriedPart& told : told_parts_) {
-      if (told.family != kCarriedFamily<K>) continue;
-      if (told.name() == own.name()) found = at;
-      if (told.name() == own.name() && told.version != own.version) {
-        refused_ = Error{"the running millrace sends the state of its function " +
-                         std::string(own.name()) + " in version " + std::to_string(told.version) +
-                         ", and this one reads version " + std::to_string(own.version) +
-                         ": end the running one, and start this one without --take-over"};
-      }
-      is_wrong_ |= told.name() == own.name() && told.image_bytes != own.image_bytes;
-      at += told.image_bytes;
-    }
-    offsets.push_back(found);
+/// Finds where the images of this process's functions lie among a record's images.
+void TakingOver::find_layouts() {
+  const auto own = workers_->line(0).carried_parts();
+  auto found = CarriedLayouts::of(told_parts_, own);
+  if (found) {
+    layouts_ = std::move(*found);
+    of<KeyV4>().images.resize(layouts_->v4.parts());
+    of<KeyV6>().images.resize(layouts_->v6.parts());
+    return;
   }
-  of<K>().strangers.clear();
-  std::size_t bytes = 0;
-  for (const CarriedPart& told : told_parts_) {
-    if (told.family != kCarriedFamily<K>) continue;
-    if (told.is_needed != 0 &&
-        std::ranges::find(own_parts, told.name(), &CarriedPart::name) == own_parts.end())
-      of<K>().strangers.push_back({bytes, told.image_bytes});
-    bytes += told.image_bytes;
-  }
-  is_wrong_ |= bytes > kMostImageBytes;
-  of<K>().image_bytes = bytes;
+  const Unreadable& why = found.error();
+  is_wrong_ |= why.function.empty();
+  if (!is_wrong_)
+    refused_ = Error{"the running millrace sends the state of its function " + why.function +
+                     " in version " + std::to_string(why.theirs) + ", and this one reads version " +
+                     std::to_string(why.ours) +
+                     ": end the running one, and start this one without --take-over"};
 }
 
 /// Applies the records that have arrived whole, and returns their size in bytes.
 template <class K>
 std::size_t TakingOver::take_some(std::span<const std::byte> bytes) {
-  using Carried = CarriedConnection<K>;
-  const auto image_bytes = of<K>().image_bytes;
-  is_wrong_ |= !image_bytes;  // no parts were received
+  is_wrong_ |= !layouts_;  // no parts were received
   if (is_wrong_) return 0;
-  const std::size_t each = sizeof(Carried) + *image_bytes;
+  const CarriedLayout& layout = of_family<K>(layouts_->v4, layouts_->v6);
+  const std::size_t each = layout.record_bytes();
   const std::size_t count = std::min<std::uint64_t>(bytes.size() / each, block_.count);
   for (std::size_t i = 0; i < count && !is_wrong_; ++i) {
     const auto record = bytes.subspan(i * each, each);
-    Carried carried;
-    std::memcpy(&carried, record.data(), sizeof(Carried));
-    is_wrong_ = !apply(block_.worker, carried, record.subspan(sizeof(Carried)));
+    CarriedConnection<K> carried;
+    std::memcpy(&carried, record.data(), std::min(sizeof(carried), layout.head_bytes()));
+    is_wrong_ = !apply(block_.worker, carried, record.subspan(layout.head_bytes()));
   }
   block_.count -= count;
   told_ += count;
@@ -170,24 +147,14 @@ bool TakingOver::apply(std::uint32_t worker, const CarriedConnection<K>& carried
 }
 
 template <class K>
-bool TakingOver::needs_stranger(std::span<const std::byte> images) {
-  return std::ranges::any_of(of<K>().strangers, [&](const Range& range) {
-    return std::ranges::any_of(images.subspan(range.at, range.bytes),
-                               [](std::byte one) { return one != std::byte{0}; });
-  });
-}
-
-template <class K>
 bool TakingOver::place(std::uint32_t worker, const CarriedConnection<K>& carried,
                        std::span<const std::byte> images) {
-  if (needs_stranger<K>(images)) return false;
+  auto& own_images = of<K>().images;
+  if (!of_family<K>(layouts_->v4, layouts_->v6).map(images, own_images_, own_images)) return false;
   const auto shard =
       owners_->shard_of(workers_->steering().steer(std::span(&carried.key, 1)), carried.key);
   const unsigned line = shard ? owners_->worker_of(*shard) : worker % workers_->count();
-  own_images_.clear();
-  for (const std::size_t at : of<K>().images_at)
-    own_images_.push_back(at == kNoImage ? nullptr : images.data() + at);
-  const ConnId id = workers_->line(line).resume(carried, own_images_, shard.value_or(0));
+  const ConnId id = workers_->line(line).resume(carried, own_images, shard.value_or(0));
   if (id == ConnId::none) return false;
   of<K>().places[worker][carried.entry] = {line, id};
   ++connections_;

@@ -1,6 +1,7 @@
 // Opens the connections of another process in this process's workers, before the workers run.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "line/carried.h"
+#include "line/carried_layout.h"
 #include "shard/owners.h"
 #include "worker/workers.h"
 
@@ -56,10 +58,6 @@ class TakingOver {
     CarriedConnection<K> carried;
     std::vector<std::byte> images;
   };
-  struct Range {
-    std::size_t at;
-    std::size_t bytes;
-  };
   /// The connections of one family.
   template <class K>
   struct Family {
@@ -68,21 +66,11 @@ class TakingOver {
     std::vector<std::vector<Placed>> places;
     /// Connections that could not be opened yet, by the other process's worker and entry.
     std::map<std::pair<std::uint32_t, std::uint32_t>, Told<K>> pending;
-    /// For each part of this process's functions, the offset of its image in `Told::images`;
-    /// `kNoImage`: the other process sends none.
-    std::vector<std::size_t> images_at;
-    /// Size of all images in a record; none before the parts have arrived.
-    std::optional<std::size_t> image_bytes;
-    /// Ranges in `Told::images` of functions that this process does not have, and without which
-    /// connections would break.
-    std::vector<Range> strangers;
+    std::vector<const std::byte*> images;  // of the connection being opened
   };
-  static constexpr std::size_t kNoImage = SIZE_MAX;
-  static constexpr std::size_t kMostImageBytes = 4096;
 
   std::size_t take_parts(std::span<const std::byte> bytes);
-  template <class K>
-  void find_images();
+  void find_layouts();
   template <class K>
   std::size_t take_some(std::span<const std::byte> bytes);
   template <class K>
@@ -91,10 +79,6 @@ class TakingOver {
   template <class K>
   bool place(std::uint32_t worker, const CarriedConnection<K>& carried,
              std::span<const std::byte> images);
-  /// True if the images show that a function which this process does not have serves the
-  /// connection.
-  template <class K>
-  bool needs_stranger(std::span<const std::byte> images);
   template <class K>
   void place_pending();
   template <class K>
@@ -110,8 +94,9 @@ class TakingOver {
   bool is_wrong_ = false;
   std::optional<Error> refused_;
   std::vector<CarriedPart> told_parts_;
-  std::vector<CarriedPart> coming_parts_;     // parts of an incomplete block
-  std::vector<const std::byte*> own_images_;  // images of the connection being opened
+  std::vector<CarriedPart> coming_parts_;  // parts of an incomplete block
+  std::optional<CarriedLayouts> layouts_;  // none before the parts have arrived
+  std::array<std::byte, Part::kMost> own_images_{};
   std::tuple<Family<KeyV4>, Family<KeyV6>> families_;
   std::uint64_t connections_ = 0;
   std::uint64_t told_ = 0;

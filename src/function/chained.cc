@@ -46,7 +46,7 @@ class ChainSettings final : public FunctionSettings {
 
   std::string agreement() const override {
     std::string all;
-    for (const auto& one : functions_) all += one->agreement() + "\n";
+    for (const auto& one : functions_) all += one->agreement();
     return all;
   }
   std::vector<std::string> unchangeable(const FunctionSettings& is) const override {

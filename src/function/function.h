@@ -69,8 +69,10 @@ struct Part {
   /// Largest size of all parts of an entry together, and of all images of a connection together.
   static constexpr std::size_t kMost = 64;
 
-  std::string_view name;               ///< name of the function
-  std::uint16_t version = 1;           ///< raised when the meaning of the image changes
+  std::string_view name;  ///< name of the function
+  /// Raised when the meaning of the image's bytes changes. An image may grow at its end without
+  /// that (line/carried.h): a longer one is read by its known bytes, and what is missing is 0.
+  std::uint16_t version = 1;
   std::uint16_t originator_bytes = 0;  ///< size of the part in the originator's entry
   std::uint16_t reply_bytes = 0;       ///< size of the part in the reply's entry
   std::uint16_t alignment = 2;         ///< alignment of both parts: 1, 2, 4 or 8

@@ -100,7 +100,8 @@ class FunctionSettings {
   /// change in a run.
   virtual std::vector<std::string> unchangeable(const FunctionSettings& /*is*/) const { return {}; }
   /// Returns what the settings of two servers must have in common so that each understands the
-  /// other's images (`FunctionFor::write`).
+  /// other's images (`FunctionFor::write`). Empty: nothing, so a server need not even have the
+  /// function.
   virtual std::string agreement() const { return {}; }
   /// Appends warnings, a line each, about settings that are allowed but probably a mistake.
   virtual void append_doubts(const Surroundings&, std::vector<std::string>& /*all*/) const {}

@@ -1,7 +1,21 @@
 // The format of connections that go to another worker, another process on the same machine, or
-// another server's copy of the shard: integers are in the machine's byte order. The stream to
-// another process also names the functions that have a part in a connection, with the version and
-// size of their images, so that the two processes may have different functions.
+// another server's copy of the shard: integers are in the machine's byte order. A process tells
+// another one the layout of its records first, the `CarriedPart`s: the functions that have a part
+// in a connection, with the version and size of their images, and the size of the records' heads.
+// So the two may have different functions, and be of different versions (carried_layout.h).
+//
+// Rules for a later version, so that it and this one read each other's records:
+//
+// 1. A record's head and an image may grow at their ends, without a new version. A reader takes the
+//    bytes that it knows; those that the writer does not know are 0, which must mean that nothing
+//    is known of them.
+// 2. `kCarriedVersion` and `Part::version` are raised if the meaning of bytes changes that were
+//    there before, or if a reader that does not know the new ones would do harm. Then the two
+//    versions take no connections from each other: an upgrade ends them.
+// 3. An image of a function that the reader does not have is dropped, if the function is not needed
+//    or the image is all 0 (`Part::is_needed`). Else the reader does not take the connection.
+// 4. Blocks, and the 32 bytes of a `CarriedPart`, stay as they are. A reader ignores parts of
+//    families that it does not know.
 #pragma once
 
 #include <array>
@@ -22,15 +36,16 @@
 
 namespace millrace {
 
-/// Version of this format, which both processes must share: raised when one of these structures, or
-/// the meaning of the states and proofs in them, changes. Functions' images have versions of their
-/// own (`Part`).
+/// Version of this format, which both processes must share: raised when the meaning of something in
+/// these structures changes, such as states and proofs (rule 2). Functions' images have versions of
+/// their own (`Part`).
 inline constexpr unsigned kCarriedVersion = 5;
 
-/// Record of a connection. Its images stand behind the record, in the order of the parts. In a
-/// stream to another process, `entry` and the block's worker identify the connection: a record
-/// replaces the earlier record with the same entry and worker. To another server's copy (replicate)
-/// the key identifies the connection, and `entry` is the family, 4 or 6.
+/// Record of a connection, or rather its head: the images stand behind it, in the order of the
+/// parts. New members come last, and have 0 as their default. In a stream to another process,
+/// `entry` and the block's worker identify the connection: a record replaces the earlier record
+/// with the same entry and worker. To another server's copy (replicate) the key identifies the
+/// connection, and `entry` is the family, 4 or 6.
 template <class K>
 struct CarriedConnection {
   std::uint32_t entry = 0;
@@ -42,6 +57,8 @@ struct CarriedConnection {
 };
 static_assert(std::is_trivially_copyable_v<CarriedConnection<KeyV4>>);
 static_assert(sizeof(CarriedConnection<KeyV4>) == 40 && sizeof(CarriedConnection<KeyV6>) == 64);
+/// Size of the smallest head that there ever was: that of a process that does not tell its own.
+constexpr std::size_t least_head(std::uint32_t family) { return family == 4 ? 40 : 64; }
 
 /// Kinds of blocks other than records (`CarriedBlock::family`).
 inline constexpr std::uint32_t kCarriedRefusal = 1;
@@ -59,6 +76,10 @@ struct CarriedBlock {
 };
 template <class K>
 inline constexpr std::uint32_t kCarriedFamily = K::Address::kBytes == 4 ? 4 : 6;
+
+/// Added to a family: the part tells the size of the head of that family's records, in
+/// `image_bytes`, and is no function's.
+inline constexpr std::uint32_t kCarriedHead = 0x100;
 
 /// A function's part in the connections of one family.
 struct CarriedPart {
@@ -87,6 +108,13 @@ inline void append(std::vector<CarriedPart>& all, std::uint32_t family,
                     .image_bytes = part.image_bytes});
     part.name.copy(one.function.data(), one.function.size() - 1);
   }
+}
+
+/// Appends the part that tells the size of the head of a family's records.
+template <class K>
+void append_head(std::vector<CarriedPart>& all) {
+  all.push_back(
+      {.family = kCarriedHead + kCarriedFamily<K>, .image_bytes = sizeof(CarriedConnection<K>)});
 }
 
 /// Appends a record, with room for `image_bytes` behind it. Returns the address of that room, valid

@@ -19,6 +19,7 @@
 #include "function/errors.h"
 #include "function/function.h"
 #include "line/carried.h"
+#include "line/carried_layout.h"
 #include "line/copied_shard.h"
 #include "line/line.h"
 #include "measure/worker_counters.h"
@@ -111,7 +112,9 @@ class Family {
   void end_all(unsigned shard);
   bool tell(unsigned shard, ShardCopy& copy, Tick at, Tick now, std::size_t& budget);
   using Applied = ShardCopy::Records::Applied;
-  Applied apply(unsigned shard, std::span<const std::byte> record, Tick now);
+  /// `theirs`: the layout of the record; null: that of this line's.
+  Applied apply(unsigned shard, std::span<const std::byte> record, const CarriedLayout* theirs,
+                Tick now);
   /// @}
 
   void begin() {
@@ -253,10 +256,9 @@ class Family {
   void end_copied(ConnId id);
   void replace(ConnId id);
   ConnId mine_with(const K& key, unsigned shard, Tick now) const;
-  bool renew(ConnId id, const CarriedConnection<K>& record, std::span<const std::byte> image,
-             Tick now);
-  ConnId place_copied(ConnId had, const CarriedConnection<K>& record,
-                      std::span<const std::byte> image, Tick now, unsigned shard);
+  bool find_images(std::span<const std::byte> images, const CarriedLayout* theirs);
+  bool renew(ConnId id, const CarriedConnection<K>& record, std::span<const std::byte> images,
+             const CarriedLayout* theirs, Tick now);
   static LifeImage in_resync(const CarriedConnection<K>& record);
 
   Family(std::optional<TrackerType> tracker, const LineConfig& config, std::size_t capacity,
@@ -472,11 +474,12 @@ class Family {
   WorkerCounters* counters_;
   unsigned level_ = 0;                    // number of watermarks that the tables' fill has passed
   std::vector<std::size_t> image_bytes_;  // size of each function's image
-  std::vector<const std::byte*> images_;  // images of the connection being unpacked
+  std::vector<const std::byte*> images_;  // images of the connection being unpacked or copied
   std::vector<CopiedShard<K>> copied_;    // empty: no shard has a copy
   Opening<K> opening_;
   // The function's part of the reply's entry, for the connection being opened.
   alignas(8) std::array<std::byte, Part::kMost> reply_state_;
+  std::array<std::byte, Part::kMost> mapped_;  // images of a record of another layout
   Records<K> nothing_;
 };
 

@@ -106,14 +106,12 @@ std::span<const std::byte> Family<TrackerType, K>::unpack(unsigned shard, std::s
                                                           std::span<const std::byte> records,
                                                           Tick now) {
   const std::size_t each = record_bytes();
-  std::vector<const std::byte*>& images = images_;
   for (; count > 0; --count, records = records.subspan(each)) {
     CarriedConnection<K> carried;
     std::memcpy(&carried, records.data(), sizeof(carried));
-    const std::byte* image = records.data() + sizeof(carried);
-    for (std::size_t n = 0; n < images.size(); image += image_bytes_[n++]) images[n] = image;
+    find_images(records.first(each).subspan(sizeof(carried)), nullptr);
     const bool is_proved = carried.life.standing.proof() != Proof::none;
-    const Placed placed = place(carried, carried.life, images, now, shard,
+    const Placed placed = place(carried, carried.life, images_, now, shard,
                                 is_proved ? Newcomer::proved : Newcomer::unproved);
     if (placed.id != ConnId::none) continue;
     counters_->closed[static_cast<std::size_t>(placed.why)].add(1);

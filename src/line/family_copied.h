@@ -246,25 +246,27 @@ void Family<TrackerType, K>::end_copied(ConnId id) {
 
 /// Takes over what the other copy has told of a connection.
 template <class TrackerType, class K>
-auto Family<TrackerType, K>::apply(unsigned shard, std::span<const std::byte> bytes, Tick now)
-    -> Applied {
+auto Family<TrackerType, K>::apply(unsigned shard, std::span<const std::byte> bytes,
+                                   const CarriedLayout* theirs, Tick now) -> Applied {
   CarriedConnection<K> record;
-  if (!tracker_ || bytes.size() < sizeof(record)) return Applied::malformed;
-  std::memcpy(&record, bytes.data(), sizeof(record));
-  const auto image = bytes.subspan(sizeof(record));
+  const std::size_t head = theirs == nullptr ? sizeof(record) : theirs->head_bytes();
+  if (!tracker_ || bytes.size() < head) return Applied::malformed;
+  std::memcpy(&record, bytes.data(), std::min(sizeof(record), head));
+  const auto images = bytes.subspan(head);
   CopiedShard<K>& of = copied_[shard];
   const ConnId id = mine_with(record.key, shard, now);
   if (record.is_there == 0) {
-    if (!image.empty()) return Applied::malformed;
+    if (!images.empty()) return Applied::malformed;
     const bool is_masters = of.role == CopyRole::slave;
     if (is_masters && id != ConnId::none) end_copied(id);
     tracker_->reclaim();
     return Applied::done;
   }
   const Standing standing = record.life.standing;
-  if (image.size() != function_->part().image_bytes ||
-      !is_of(standing.state(), record.key.protocol) || standing.has_ended() ||
-      standing.is_of_reply() ||
+  const std::size_t image_bytes =
+      theirs == nullptr ? function_->part().image_bytes : theirs->image_bytes();
+  if (images.size() != image_bytes || !is_of(standing.state(), record.key.protocol) ||
+      standing.has_ended() || standing.is_of_reply() ||
       std::cmp_greater(record.life.idle_ms, std::numeric_limits<std::int32_t>::max()))
     return Applied::malformed;
   const bool is_better = id != ConnId::none && tracker_->proof_of(id) == Proof::none;
@@ -273,9 +275,14 @@ auto Family<TrackerType, K>::apply(unsigned shard, std::span<const std::byte> by
     note_change(id);
     return Applied::done;
   }
-  const ConnId is = id != ConnId::none && renew(id, record, image, now)
-                        ? id
-                        : place_copied(id, record, image, now, shard);
+  const bool is_readable = find_images(images, theirs);
+  ConnId is = id;
+  if (id == ConnId::none || !is_readable || !renew(id, record, images, theirs, now)) {
+    if (id != ConnId::none) replace(id);
+    CarriedConnection<K> carried = record;
+    carried.life = in_resync(record);
+    is = is_readable ? resume(carried, images_, now, shard) : ConnId::none;
+  }
   tracker_->reclaim();
   if (is == ConnId::none) return Applied::no_place;
   CopiedShards::Mark& mark = tracker_->copied()->mark(is);
@@ -295,36 +302,39 @@ ConnId Family<TrackerType, K>::mine_with(const K& key, unsigned shard, Tick now)
   return is_it ? id : ConnId::none;
 }
 
+/// Finds this line's images in those of a record (`images_`). False: a function that is not here
+/// serves the connection.
+template <class TrackerType, class K>
+bool Family<TrackerType, K>::find_images(std::span<const std::byte> images,
+                                         const CarriedLayout* theirs) {
+  if (theirs != nullptr) [[unlikely]]
+    return theirs->map(images, mapped_, images_);
+  const std::byte* next = images.data();
+  for (std::size_t n = 0; n < images_.size(); next += image_bytes_[n++]) images_[n] = next;
+  return true;
+}
+
 /// Takes the life of a connection over that is there already. False: something else of it has
 /// changed, or which limits count it.
 template <class TrackerType, class K>
 bool Family<TrackerType, K>::renew(ConnId id, const CarriedConnection<K>& record,
-                                   std::span<const std::byte> image, Tick now) {
+                                   std::span<const std::byte> images, const CarriedLayout* theirs,
+                                   Tick now) {
   const bool has_reply = peer_of(tracker_->originators().header(id)) != ConnId::none;
   const Proof proof = tracker_->proof_of(id);
   if (has_reply != (record.has_reply != 0) || holds(proof) != holds(record.life.standing.proof()))
     return false;
   std::array<std::byte, Part::kMost> here;
   function_->write(record.key, state_of(id), here.data());
-  if (!std::ranges::equal(image, std::span(here).first(image.size()))) return false;
+  const bool is_same = theirs == nullptr
+                           ? std::ranges::equal(images, std::span(here).first(images.size()))
+                           : theirs->has_same(mapped_, here);
+  if (!is_same) return false;
   LifeImage life = in_resync(record);
   life.standing =
       Standing(life.standing.state(), holds(proof) ? proof : record.life.standing.proof());
   tracker_->renew(id, life, now);
   return true;
-}
-
-/// Opens a connection of the other copy, in place of `had`, which may be none.
-template <class TrackerType, class K>
-ConnId Family<TrackerType, K>::place_copied(ConnId had, const CarriedConnection<K>& record,
-                                            std::span<const std::byte> image, Tick now,
-                                            unsigned shard) {
-  if (had != ConnId::none) replace(had);
-  CarriedConnection<K> carried = record;
-  carried.life = in_resync(record);
-  const std::byte* next = image.data();
-  for (std::size_t n = 0; n < images_.size(); next += image_bytes_[n++]) images_[n] = next;
-  return resume(carried, images_, now, shard);
 }
 
 /// Ends a connection whose place the other copy's gets: the other copy is told nothing of it.

@@ -60,6 +60,8 @@
 
 namespace millrace {
 
+struct CarriedLayouts;  // carried_layout.h
+
 /// The settings of a line, the same for all lines over the same tables.
 struct LineConfig {
   std::string table = "race";
@@ -178,6 +180,9 @@ class Line {
   /// Notes the role of this server's copy of a shard. A slave's connections do not age; once it is
   /// the master, they count as seen then.
   virtual void assign(unsigned shard, CopyRole role) = 0;
+  /// Sets the layout of the records that the other copy of a shard tells; null: the same as that of
+  /// this line's. `theirs` must outlive the line, or the next call for the shard.
+  virtual void set_layouts(unsigned shard, const CarriedLayouts* theirs) = 0;
   /// Ends connections of a shard that has no copy here any more, `most` of each family at most. No
   /// RST is sent. True if none is left.
   virtual bool give_up(unsigned shard, std::size_t most) = 0;
@@ -208,8 +213,8 @@ class Line {
   /// tables are shared, any worker may have opened it.
   virtual std::optional<ListedConnection> find(const AnyKey& key) const = 0;
   virtual void set_timeouts(const Timeouts& timeouts) = 0;
-  /// Returns the functions' parts, with the sizes of their images, in the order in which `carry`
-  /// writes the images; IPv4's parts first.
+  /// Returns the layout of the line's records: the functions' parts, with the sizes of their
+  /// images, in the order in which `carry` writes the images, IPv4's parts first; then the heads'.
   virtual std::vector<CarriedPart> carried_parts() const = 0;
   /// Looks at the next `most` ids from the cursor on, and appends to `carrying` a record for each
   /// connection that has begun, ended or changed (`Tracker::fingerprint`) since `carrying` last got

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "line/carried.h"
+#include "line/carried_layout.h"
 #include "line/family_copied.h"
 #include "millrace/key.h"
 #include "millrace/types.h"
@@ -21,6 +22,9 @@ class LineCopied final : public ShardCopy::Records {
  public:
   LineCopied(unsigned shard, FamilyV4& v4, FamilyV6& v6, const Tick& now, std::size_t& budget)
       : shard_(shard), v4_(v4), v6_(v6), now_(now), budget_(budget) {}
+
+  /// Does what `Line::set_layouts` does.
+  void set_layouts(const CarriedLayouts* theirs) { theirs_ = theirs; }
 
   bool tell(ShardCopy& copy, Tick at) override {
     const bool is_all = v4_.tell(shard_, copy, at, now_, budget_);
@@ -44,8 +48,10 @@ class LineCopied final : public ShardCopy::Records {
   Applied apply(std::span<const std::byte> record) override {
     std::uint32_t family = 0;
     if (record.size() >= sizeof(family)) std::memcpy(&family, record.data(), sizeof(family));
-    if (family == kCarriedFamily<KeyV4>) return v4_.apply(shard_, record, now_);
-    if (family == kCarriedFamily<KeyV6>) return v6_.apply(shard_, record, now_);
+    if (family == kCarriedFamily<KeyV4>)
+      return v4_.apply(shard_, record, theirs_ != nullptr ? &theirs_->v4 : nullptr, now_);
+    if (family == kCarriedFamily<KeyV6>)
+      return v6_.apply(shard_, record, theirs_ != nullptr ? &theirs_->v6 : nullptr, now_);
     return Applied::malformed;
   }
 
@@ -61,6 +67,7 @@ class LineCopied final : public ShardCopy::Records {
   FamilyV6& v6_;
   const Tick& now_;
   std::size_t& budget_;
+  const CarriedLayouts* theirs_ = nullptr;  // of the other copy's records; null: as of this line's
 };
 
 }  // namespace millrace

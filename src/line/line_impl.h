@@ -102,6 +102,9 @@ class LineOf final : public Line {
     v4_.assign(shard, role, now_);
     v6_.assign(shard, role, now_);
   }
+  void set_layouts(unsigned shard, const CarriedLayouts* theirs) override {
+    copied_[shard]->set_layouts(theirs);
+  }
   bool give_up(unsigned shard, std::size_t most) override {
     const bool is_empty = v4_.give_up(shard, most);
     return v6_.give_up(shard, most) && is_empty;
@@ -154,6 +157,8 @@ class LineOf final : public Line {
     std::vector<CarriedPart> all;
     append(all, 4, function_->family<KeyV4>().parts());
     append(all, 6, function_->family<KeyV6>().parts());
+    append_head<KeyV4>(all);
+    append_head<KeyV6>(all);
     return all;
   }
   ConnId resume(const CarriedConnection<KeyV4>& carried, Images images, unsigned shard) override {

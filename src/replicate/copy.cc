@@ -171,7 +171,7 @@ void ShardCopy::began(const Message& message) {
   if (now_.role == CopyRole::master) return;
   const bool goes_on = (message.head.flags & MessageHead::kGoesOn) != 0;
   GoingOn from;
-  const bool agrees = goes_on && was_master_ && message.payload.size() == sizeof(from) &&
+  const bool agrees = goes_on && was_master_ && message.payload.size() >= sizeof(from) &&
                       std::memcmp(&*was_master_, message.payload.data(), sizeof(from)) == 0;
   was_master_.reset();
   is_in_sync_ = agrees;

@@ -1,6 +1,19 @@
 // Messages between the two copies of a shard (copy.h), in the form in which they travel: a head of
 // 32 bytes, its members in little-endian order, and its payload behind it. A datagram carries one
 // or more messages.
+//
+// Rules for a later version, so that it and this one understand each other:
+//
+// 1. The heads of messages and records stay as they are. Unknown flags are ignored.
+// 2. A payload of fixed size may grow at its end: a longer one is read by the bytes that the reader
+//    knows. Of `hello`, the bytes that an older version lacks are 0 (pair.h).
+// 3. A message of an unknown kind is skipped, and the rest of its datagram read: any message may be
+//    lost. Its payload has `kMostPayload` bytes at most. Kind 0 is never used.
+// 4. A record of an unknown kind from `kMayBeSkipped` on is skipped, and acknowledged like others.
+//    So such a kind may tell only what the receiver can do without for good. A record of another
+//    unknown kind makes its message malformed, and the stream does not go on: such a kind may be
+//    sent only to a process whose hello shows that it knows the kind.
+// 5. What connections are told in has rules of its own (line/carried.h).
 #pragma once
 
 #include <bit>
@@ -37,7 +50,8 @@ enum class RecordKind : std::uint8_t {
   granted,    ///< the sender has that grant of ports: its number, 4 bytes
   withdrawn,  ///< the sender no longer has that grant
 };
-inline constexpr unsigned kRecordKinds = 4;
+/// Records of kinds from here on, all of which only later versions know, may be skipped.
+inline constexpr unsigned kMayBeSkipped = 128;
 
 struct MessageHead {
   enum class Kind : std::uint8_t {
@@ -71,6 +85,11 @@ static_assert(std::is_trivially_copyable_v<MessageHead> && sizeof(MessageHead) =
 static_assert(std::endian::native == std::endian::little,
               "messages are sent as they lie in memory");
 
+/// True if this version has that kind of messages.
+constexpr bool is_known(MessageHead::Kind kind) {
+  return kind >= MessageHead::Kind::open && kind <= MessageHead::Kind::packet;
+}
+
 /// The most bytes of a packet's frame: that of the largest MTU that a port may have.
 inline constexpr std::size_t kMostFrame = 9618;
 /// The most bytes of the payload of another message: with all heads a datagram fits into 1,400
@@ -82,7 +101,8 @@ constexpr std::size_t most_payload(MessageHead::Kind kind) {
 /// The most bytes of a record's body.
 inline constexpr std::size_t kMostRecord = 512;
 
-/// Payload of `open` with `kGoesOn`: how far the sender has followed the receiver's stream.
+/// Payload of `open` with `kGoesOn`, or its beginning: how far the sender has followed the
+/// receiver's stream.
 struct GoingOn {
   Epoch epoch = 0;
   std::uint64_t number = 0;  ///< all records before it are applied
@@ -93,18 +113,20 @@ struct Message {
   std::span<const std::byte> payload;
 };
 
-/// Takes the first message off a datagram. Returns none at its end, and if the rest is malformed
-/// (then `datagram` is not empty).
+/// Takes the first message off a datagram, and those before it that are to be skipped. Returns none
+/// at the datagram's end, and if the rest is malformed (then `datagram` is not empty).
 inline std::optional<Message> take_message(std::span<const std::byte>& datagram) {
   Message message;
-  if (datagram.size() < sizeof(message.head)) return std::nullopt;
-  std::memcpy(&message.head, datagram.data(), sizeof(message.head));
-  const auto rest = datagram.subspan(sizeof(message.head));
-  if (message.head.bytes > most_payload(message.head.kind) || message.head.bytes > rest.size())
-    return std::nullopt;
-  message.payload = rest.first(message.head.bytes);
-  datagram = rest.subspan(message.head.bytes);
-  return message;
+  while (datagram.size() >= sizeof(message.head)) {
+    std::memcpy(&message.head, datagram.data(), sizeof(message.head));
+    const auto rest = datagram.subspan(sizeof(message.head));
+    const MessageHead::Kind kind = message.head.kind;
+    if (message.head.bytes > most_payload(kind) || message.head.bytes > rest.size()) break;
+    message.payload = rest.first(message.head.bytes);
+    datagram = rest.subspan(message.head.bytes);
+    if (is_known(kind) || kind == MessageHead::Kind{}) return message;
+  }
+  return std::nullopt;
 }
 
 /// Head of a record in a payload.
@@ -115,8 +137,8 @@ struct RecordHead {
 };
 static_assert(sizeof(RecordHead) == 4);
 
-/// Calls `each(kind, body)` for the records of a payload, in their order. Returns false, and calls
-/// nothing, if the payload is malformed.
+/// Calls `each(kind, body)` for the records of a payload, in their order, except those that are to
+/// be skipped. Returns false, and calls nothing, if the payload is malformed.
 template <class Each>
 bool for_each_record(const Message& message, Each&& each) {
   const auto walk = [&message](auto&& act) {
@@ -126,9 +148,9 @@ bool for_each_record(const Message& message, Each&& each) {
       if (left.size() < sizeof(head)) return false;
       std::memcpy(&head, left.data(), sizeof(head));
       left = left.subspan(sizeof(head));
-      const bool is_known = static_cast<unsigned>(head.kind) < kRecordKinds;
-      if (!is_known || head.bytes > left.size()) return false;
-      if (!act(head.kind, left.first(head.bytes))) return false;
+      if (head.bytes > left.size()) return false;
+      const bool is_skipped = static_cast<unsigned>(head.kind) >= kMayBeSkipped;
+      if (!is_skipped && !act(head.kind, left.first(head.bytes))) return false;
       left = left.subspan(head.bytes);
     }
     return left.empty();

@@ -36,22 +36,22 @@ bool Pair::set_gone(Ms now) {
 }
 
 /// Returns why nothing can be copied between this server and the one that says so; empty: it can.
-std::string_view Pair::difference(const Hello& hello) const {
+std::string_view Pair::difference(const Hello& hello, bool is_readable) const {
   if (hello.version != settings_.version)
     return "the other server's millrace tells connections in another format";
   if (hello.number == settings_.number)
     return "both servers have the same number: one must be 1, the other 2";
   if (hello.shards != settings_.shards)
     return "the other server has another number of shards (spread.entries)";
-  if (hello.agreement != settings_.agreement)
+  if (hello.agreement != settings_.agreement || !is_readable)
     return "the other server's functions, or customers, differ";
   return {};
 }
 
-void Pair::hear(Member from, Epoch epoch, const Hello& hello, Ms now) {
+void Pair::hear(Member from, Epoch epoch, const Hello& hello, bool is_readable, Ms now) {
   if (epoch > kMostEpoch || std::ranges::find(former_, from) != former_.end()) return;
   const bool did_agree = agrees();
-  disagreement_ = difference(hello);
+  disagreement_ = difference(hello, is_readable);
   if (!agrees()) {
     disagreed_ = now;
     return;

@@ -18,8 +18,12 @@
 // There is no clock, socket or thread here. The caller sees to it that one thread at a time calls.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -27,8 +31,10 @@
 
 namespace millrace {
 
-/// The words of a server to the other one, as the payload of a message of the kind `hello`, whose
-/// head has the epoch.
+/// The words of a server to the other one, the beginning of the payload of a message of the kind
+/// `hello`, whose head has the epoch. New members come last: a longer hello, of a newer version, is
+/// read by the bytes that this version knows, and what a shorter one lacks is 0. At the payload's
+/// end stands the layout of the server's records: `parts` times `kPartBytes`.
 struct Hello {
   std::uint16_t version = 0;  ///< version of the records (line/carried.h)
   std::uint8_t number = 0;    ///< the server's, 1 or 2
@@ -36,19 +42,40 @@ struct Hello {
   CopyRole role = CopyRole::none;
   std::uint8_t is_in_sync = 0;
   std::uint8_t is_fresh = 0;  ///< it has not been settled since its process began
-  std::uint8_t unused = 0;
+  std::uint8_t parts = 0;
   std::uint32_t shards = 0;
   std::uint32_t agreement = 0;  ///< digest of what both must have in common: `PairSettings`
-  std::uint32_t spread = 0;     ///< in a cluster: digest of what tells a packet's shard
+  std::uint32_t layout = 0;     ///< digest of the layout of its records
 };
 static_assert(sizeof(Hello) == 20 && std::is_trivially_copyable_v<Hello>);
+/// Size of the shortest hello that there ever was.
+inline constexpr std::size_t kLeastHello = 20;
+/// Size of a part of the layout (`CarriedPart` of line/carried.h).
+inline constexpr std::size_t kPartBytes = 32;
+
+struct ToldHello {
+  Hello hello;
+  std::span<const std::byte> parts;  ///< the layout of the sender's records
+};
+/// Reads the payload of a hello. Returns none if it is malformed.
+inline std::optional<ToldHello> read_hello(std::span<const std::byte> payload) {
+  ToldHello told;
+  if (payload.size() < kLeastHello) return std::nullopt;
+  const std::size_t parts =
+      kPartBytes * std::to_integer<std::size_t>(payload[offsetof(Hello, parts)]);
+  if (payload.size() - kLeastHello < parts) return std::nullopt;
+  const std::size_t own = payload.size() - parts;
+  std::memcpy(&told.hello, payload.data(), std::min(own, sizeof(told.hello)));
+  told.parts = payload.subspan(own);
+  return told;
+}
 
 struct PairSettings {
   unsigned number = 1;  ///< this server's, 1 or 2
   Member self = Member::none;
   std::uint16_t version = 0;
   std::uint32_t shards = 0;
-  /// Digest of what the records' meaning depends on: functions, and the numbers of customers.
+  /// Digest of what the records' meaning depends on besides their layout: the numbers of customers.
   std::uint32_t agreement = 0;
   bool has_settled = false;  ///< at first: this process has taken over from one that had
   /// At first: that process was sure besides what the other server may have, and gave customers
@@ -78,12 +105,13 @@ class Pair {
   /// The operator says that the other server's process is gone for good. False, and nothing
   /// changes, while it is heard.
   bool set_gone(Ms now);
-  /// Takes a hello, which must have been authenticated, and sealed for this process.
-  void hear(Member from, Epoch epoch, const Hello& hello, Ms now);
+  /// Takes a hello, which must have been authenticated, and sealed for this process. `is_readable`:
+  /// this process can read records of the sender's layout.
+  void hear(Member from, Epoch epoch, const Hello& hello, bool is_readable, Ms now);
   /// Changes `PairSettings::agreement`.
   void set_agreement(std::uint32_t agreement) {
     settings_.agreement = agreement;
-    if (other_) disagreement_ = difference(other_->hello);
+    if (other_) disagreement_ = difference(other_->hello, true);
   }
   /// True if records may be taken from the other server, as its last hello shows.
   bool agrees() const { return disagreement_.empty(); }
@@ -123,7 +151,7 @@ class Pair {
     Ms heard = 0;
   };
 
-  std::string_view difference(const Hello& hello) const;
+  std::string_view difference(const Hello& hello, bool is_readable) const;
   void decide(Ms now);
   void promote();
   void follow();

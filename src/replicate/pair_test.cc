@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "core/test_seed.h"
 
@@ -59,7 +61,7 @@ class Pairs : public testing::Test {
     }
   }
   void tell(const Server& from, Server& to) {
-    to.pair->hear(member(from), from.pair->assignment().epoch, from.pair->hello(), now_);
+    to.pair->hear(member(from), from.pair->assignment().epoch, from.pair->hello(), true, now_);
   }
   /// Does what the copies do: a slave of the other one's epoch gets what the master has.
   void copy() {
@@ -149,7 +151,7 @@ TEST_F(Pairs, TwoMastersAgreeAgain) {
 TEST_F(Pairs, WhatDiffersIsSaid) {
   const Hello right = two_.pair->hello();
   const auto said = [&](Hello hello) {
-    one_.pair->hear(member(two_), 0, hello, now_);
+    one_.pair->hear(member(two_), 0, hello, true, now_);
     return std::string(one_.pair->disagreement(now_));
   };
   EXPECT_EQ(said(right), "");
@@ -165,6 +167,31 @@ TEST_F(Pairs, WhatDiffersIsSaid) {
   wrong = right;
   wrong.version = 6;
   EXPECT_NE(said(wrong).find("format"), std::string::npos);
+  EXPECT_EQ(said(right), "");
+  one_.pair->hear(member(two_), 0, right, false, now_);
+  EXPECT_NE(one_.pair->disagreement(now_).find("functions"), std::string::npos);
+  EXPECT_FALSE(one_.pair->agrees());
+}
+
+TEST(PairsHello, IsReadByItsKnownBytes) {
+  const Hello hello{.version = 5, .number = 2, .parts = 2, .shards = 128, .layout = 9};
+  const auto payload = [&](std::size_t more, std::size_t parts) {
+    std::vector<std::byte> all(sizeof(hello) + more + parts, std::byte{1});
+    std::memcpy(all.data(), &hello, sizeof(hello));
+    return all;
+  };
+  for (const std::size_t more : {0U, 1U, 40U}) {
+    const auto bytes = payload(more, 2 * kPartBytes);
+    const auto told = read_hello(bytes);
+    ASSERT_TRUE(told.has_value());
+    EXPECT_EQ(told->hello.shards, 128U);
+    EXPECT_EQ(told->hello.layout, 9U);
+    EXPECT_EQ(told->parts.size(), 2 * kPartBytes);
+    EXPECT_EQ(told->parts.data(), bytes.data() + sizeof(hello) + more);
+  }
+  EXPECT_FALSE(read_hello(payload(0, 2 * kPartBytes - 1)).has_value());
+  EXPECT_FALSE(read_hello(std::vector<std::byte>(kLeastHello - 1)).has_value());
+  EXPECT_FALSE(read_hello({}).has_value());
 }
 
 TEST_F(Pairs, NothingIsTakenWhileTheyDiffer) {
@@ -196,8 +223,8 @@ TEST_F(Pairs, StoredHellosOfAnEarlierProcessChangeNothing) {
   run(1000);
   EXPECT_TRUE(two_.has_it);
   const Epoch before = one_.pair->assignment().epoch;
-  one_.pair->hear(earlier, epoch, stored, now_);
-  one_.pair->hear(member(two_), UINT64_MAX, two_.pair->hello(), now_);
+  one_.pair->hear(earlier, epoch, stored, true, now_);
+  one_.pair->hear(member(two_), UINT64_MAX, two_.pair->hello(), true, now_);
   run(1000);
   EXPECT_EQ(role(one_), CopyRole::master);
   EXPECT_EQ(role(two_), CopyRole::slave);
@@ -209,7 +236,7 @@ TEST_F(Pairs, AServerThatLostItsRoleGetsOne) {
   run(500);
   one_.has_it = true;
   run(500);
-  two_.pair->hear(Member{77 * kWorkersOfMember}, 0, one_.pair->hello(), now_);
+  two_.pair->hear(Member{77 * kWorkersOfMember}, 0, one_.pair->hello(), true, now_);
   start(one_);  // no earlier process of either server is heard again
   one_.has_it = true;
   run(1500);

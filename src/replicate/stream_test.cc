@@ -169,8 +169,12 @@ TEST(Stream, RefusesMalformedMessagesWhole) {
            [](Datagram& one) { one.payload.push_back({}); },
            [](Datagram& one) { one.head.count += 1; }, [](Datagram& one) { one.head.count -= 1; },
            [](Datagram& one) { one.payload[8] = std::byte{200}; },   // size of the second record
-           [](Datagram& one) { one.payload[10] = std::byte{200}; },  // its kind
-           [](Datagram& one) { one.payload[10] = std::byte{1}; },    // `told_all` has no body
+           [](Datagram& one) { one.payload[10] = std::byte{100}; },  // its kind
+           [](Datagram& one) {  // an unknown record reaches beyond the payload
+             one.payload[8] = std::byte{200};
+             one.payload[10] = std::byte{kMayBeSkipped};
+           },
+           [](Datagram& one) { one.payload[10] = std::byte{1}; },  // `told_all` has no body
        }) {
     Datagram wrong = right;
     change(wrong);
@@ -178,6 +182,56 @@ TEST(Stream, RefusesMalformedMessagesWhole) {
   }
   EXPECT_TRUE(pair.applied.empty());
   EXPECT_EQ(pair.take(right), ReceivingStream::Taken::applied);
+}
+
+TEST(Stream, SkipsRecordsThatANewerVersionMaySend) {
+  for (const unsigned kind : {kMayBeSkipped, 255U}) {
+    Pair pair;
+    pair.open(Tick{0});
+    for (std::uint32_t n = 0; n < 3; ++n) pair.append(n, Tick{1});
+    pair.send(Tick{1});
+    Datagram one = pair.sent.front();
+    one.payload[10] = std::byte{static_cast<std::uint8_t>(kind)};
+    EXPECT_EQ(pair.take(one), ReceivingStream::Taken::applied);
+    EXPECT_EQ(pair.applied, (std::vector<std::uint32_t>{0, 2}));
+    pair.acknowledge(Tick{2});
+    EXPECT_TRUE(pair.sending.is_empty()) << "the stream goes on";
+  }
+}
+
+std::vector<std::byte> message_of(unsigned kind, std::size_t bytes) {
+  const MessageHead head{.kind = static_cast<MessageHead::Kind>(kind),
+                         .bytes = static_cast<std::uint32_t>(bytes)};
+  std::vector<std::byte> all(sizeof(head) + bytes);
+  std::memcpy(all.data(), &head, sizeof(head));
+  return all;
+}
+
+TEST(Stream, SkipsMessagesOfANewerVersion) {
+  constexpr auto kHello = static_cast<unsigned>(MessageHead::Kind::hello);
+  std::vector<std::byte> all;
+  for (const unsigned kind : {100U, kHello, 7U, 255U, kHello, 8U}) {
+    const auto one = message_of(kind, kind == kHello ? 20 : kMostPayload);
+    all.insert(all.end(), one.begin(), one.end());
+  }
+  std::span<const std::byte> left = all;
+  for (unsigned n = 0; n < 2; ++n) {
+    const auto message = take_message(left);
+    ASSERT_TRUE(message.has_value());
+    EXPECT_EQ(message->head.kind, MessageHead::Kind::hello);
+    EXPECT_EQ(message->payload.size(), 20U);
+  }
+  EXPECT_FALSE(take_message(left).has_value());
+  EXPECT_TRUE(left.empty());
+
+  const auto refused = [](std::span<const std::byte> datagram) {
+    return !take_message(datagram) && !datagram.empty();
+  };
+  EXPECT_TRUE(refused(message_of(7, kMostPayload + 1)));
+  EXPECT_TRUE(refused(std::span(all).first(kMostPayload))) << "cut off";
+  all = message_of(0, 0);
+  left = all;
+  EXPECT_TRUE(take_message(left).has_value()) << "of a kind that there never is: to be counted";
 }
 
 TEST(Stream, IgnoresAcknowledgementsOfWhatWasNeverTold) {

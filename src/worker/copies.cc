@@ -1,6 +1,7 @@
 #include "worker/copies.h"
 
 #include <algorithm>
+#include <cstring>
 #include <random>
 #include <utility>
 #include <variant>
@@ -10,6 +11,10 @@ namespace {
 
 /// Milliseconds after which a worker that has not been between two bursts counts as hung.
 constexpr std::uint64_t kHungMs = 100;
+/// Parts that a hello may tell.
+constexpr std::size_t kMostParts = 32;
+static_assert(sizeof(CarriedPart) == kPartBytes);
+static_assert(sizeof(Hello) + kMostParts * kPartBytes <= kMostPayload);
 
 /// Draws the number of this process; that it is random is the reason why no old datagram is of use.
 Member new_member() {
@@ -63,14 +68,12 @@ Result<Secret> Copies::spread_secret(const ClusterKey& key) {
   return secret;
 }
 
-auto Copies::agreement(std::span<const CarriedPart> parts, std::string_view settings) -> Agreement {
-  std::string all(settings);
-  for (const CarriedPart& part : parts) {
-    for (const std::uint32_t number : {part.family, std::uint32_t{part.version}, part.image_bytes})
-      all.append(1, ' ').append(std::to_string(number));
-    all.append(1, ' ').append(part.name());
-  }
-  return {.records = digest_of(all), .spread = digest_of(settings)};
+void Copies::set_layout(std::vector<CarriedPart> parts) {
+  // More of them do not fit into a message, and no chain has them.
+  parts.resize(std::min(parts.size(), kMostParts));
+  parts_ = std::move(parts);
+  const auto bytes = std::as_bytes(std::span(parts_));
+  layout_ = digest_of({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
 Copies::Copies(const Settings& settings, unsigned workers, std::shared_ptr<const Owners> owners)
@@ -138,9 +141,10 @@ bool Copies::are_all_alive() const {
   });
 }
 
-void Copies::set_agreement(const Agreement& agreement) {
-  agreement_.store(agreement, std::memory_order_relaxed);
-  with_pair([&](Pair& pair) { pair.set_agreement(agreement.records); });
+void Copies::set_agreement(std::string_view settings) {
+  const std::uint32_t digest = digest_of(settings);
+  agreement_.store(digest, std::memory_order_relaxed);
+  with_pair([&](Pair& pair) { pair.set_agreement(digest); });
 }
 
 std::uint64_t Copies::count(Counter CopiesCounters::* counter) const {
@@ -181,22 +185,59 @@ void Copies::note_in_sync() {
   });
 }
 
-std::pair<Hello, Epoch> Copies::hello() const {
+auto Copies::hello() const -> Greeting {
   const std::scoped_lock lock(mutex_);
   Hello hello = pair_.hello();
-  hello.spread = agreement().spread;
-  return {hello, pair_.assignment().epoch};
+  hello.parts = static_cast<std::uint8_t>(parts_.size());
+  hello.agreement = agreement();
+  hello.layout = layout_;
+  Greeting greeting{.payload = {}, .epoch = pair_.assignment().epoch};
+  const auto head = std::as_bytes(std::span(&hello, 1));
+  const auto parts = std::as_bytes(std::span(parts_));
+  greeting.payload.reserve(head.size() + parts.size());
+  greeting.payload.assign(head.begin(), head.end());
+  greeting.payload.insert(greeting.payload.end(), parts.begin(), parts.end());
+  return greeting;
 }
 
-void Copies::hear(Member from, Epoch epoch, const Hello& hello, const Peer* peer) {
-  if (!is_cluster()) return with_pair([&](Pair& pair) { pair.hear(from, epoch, hello, now()); });
+void Copies::hear(Member from, Epoch epoch, const ToldHello& told, const Peer* peer) {
+  const Hello& hello = told.hello;
+  if (!is_cluster()) {
+    return with_pair([&](Pair& pair) {
+      pair.hear(from, epoch, hello, can_read(told, state_in_pair(from)), now());
+    });
+  }
   if (peer == nullptr) return;
   Peer::State& state = *peer->state;
-  const bool spreads_alike = hello.shards == shards() && hello.spread == agreement().spread;
-  const bool agrees =
-      spreads_alike && hello.version == kCarriedVersion && hello.agreement == agreement().records;
+  const bool spreads_alike = hello.shards == shards() && hello.agreement == agreement();
+  const auto is_readable = [&] {
+    const std::scoped_lock lock(mutex_);
+    return can_read(told, state);
+  };
+  const bool agrees = spreads_alike && hello.version == kCarriedVersion && is_readable();
   state.spreads_alike.store(spreads_alike, std::memory_order_relaxed);
-  state.agrees.store(agrees, std::memory_order_relaxed);
+  state.agrees.store(agrees, std::memory_order_release);
+}
+
+/// Returns the state of that process of the other server, which may be new. With `mutex_`.
+Peer::State& Copies::state_in_pair(Member of) {
+  if (const Peer& known = placement_->peers.front(); known.member == of) return *known.state;
+  if (newcomer_.member != of) newcomer_ = {.member = of, .ends = settings_.ends};
+  return *newcomer_.state;
+}
+
+/// True if this process can read the records of a process that says so. With `mutex_`.
+bool Copies::can_read(const ToldHello& told, Peer::State& of) {
+  if (of.kept != nullptr) return of.kept_digest == told.hello.layout;
+  if (told.hello.layout == layout_) return true;
+  std::vector<CarriedPart> parts(told.parts.size() / sizeof(CarriedPart));
+  if (!parts.empty()) std::memcpy(parts.data(), told.parts.data(), told.parts.size());
+  auto read = CarriedLayouts::of(parts, parts_);
+  if (!read) return false;
+  of.kept = std::make_unique<const CarriedLayouts>(std::move(*read));
+  of.kept_digest = told.hello.layout;
+  of.layouts.store(of.kept.get(), std::memory_order_release);
+  return true;
 }
 
 // --- a pair
@@ -214,9 +255,10 @@ void Copies::place_pair() {
   if (placement_ && placement_->peers.front().member == other.member) {
     other.state = placement_->peers.front().state;
   } else if (other.member != Member::none) {
+    if (newcomer_.member == other.member) other.state = newcomer_.state;
     other.state->heard_ms.store(now_ms(), std::memory_order_relaxed);  // by its first hello
   }
-  other.state->agrees.store(pair_.agrees(), std::memory_order_relaxed);
+  other.state->agrees.store(pair_.agrees(), std::memory_order_release);
   placement.peers.push_back(std::move(other));
   placement.shards.assign(owners_->shards(), {.assignment = pair_.assignment()});
   place(std::move(placement));
@@ -243,6 +285,7 @@ Copies::Status Copies::status() const {
   is.hears_other = pair_.hears_other(now());
   is.other = pair_.hello_of_other();
   is.disagreement = pair_.disagreement(now());
+  is.has_same_layout = placement_->peers.front().has_same_layout();
   return is;
 }
 

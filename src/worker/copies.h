@@ -43,10 +43,12 @@ struct alignas(64) CopiesCounters {
   Counter hops_lost;    ///< packets that could not be sent, or for which there was no memory here
   Counter applied;      ///< records of other servers
   Counter other_epoch;  ///< messages of an older or a newer assignment
-  Counter no_place;     ///< connections of other servers that found no place here
+  /// Connections of other servers that found no place here, or that need a function which this
+  /// process does not have.
+  Counter no_place;
   Counter malformed;    ///< messages or records that mean nothing
   Counter stranger;     ///< messages of a process that has no copy
-  Counter disagreeing;  ///< datagrams of a process whose records mean something else
+  Counter disagreeing;  ///< datagrams of a process whose records cannot be read here
   Counter anew;      ///< times that a shard was told anew, as the other server was too far behind
   Counter foreign;   ///< datagrams that no server with the same key has sealed
   Counter misled;    ///< datagrams that were sealed for another process
@@ -91,14 +93,6 @@ class Copies {
   /// Returns the secret by which connections are spread over shards, which all servers must share.
   /// Errors (failed): the library for encryption does not work.
   static Result<Secret> spread_secret(const ClusterKey& key);
-  /// Digests of what all servers must have in common: the parts of connections, and
-  /// what the function and the ports say of their settings.
-  struct Agreement {
-    std::uint32_t records = 0;  ///< the meaning of records
-    std::uint32_t spread = 0;   ///< the shards of packets
-  };
-  static Agreement agreement(std::span<const CarriedPart> parts, std::string_view settings);
-
   struct Settings {
     unsigned number = 1;  ///< this server's
     ClusterKey key{};
@@ -125,8 +119,12 @@ class Copies {
   const AnyKey& ends() const { return settings_.ends; }
   std::int32_t defer_ms() const { return settings_.defer_ms; }
   unsigned shards() const { return owners_->shards(); }
-  Agreement agreement() const { return agreement_.load(std::memory_order_relaxed); }
-  void set_agreement(const Agreement& agreement);
+  /// Returns the digest of what all servers must have in common besides the layout of records.
+  std::uint32_t agreement() const { return agreement_.load(std::memory_order_relaxed); }
+  /// Sets that: what the function and the ports say of their settings.
+  void set_agreement(std::string_view settings);
+  /// Sets the layout of this process's records (`Line::carried_parts`), before workers run.
+  void set_layout(std::vector<CarriedPart> parts);
   /// True if the shard's copy here was in sync when it was looked at last.
   bool is_in_sync(unsigned shard) const {
     return in_sync_[shard].load(std::memory_order_relaxed) != 0;
@@ -165,6 +163,7 @@ class Copies {
     bool has_settled = false;
     bool hears_other = false;
     std::optional<Hello> other;     ///< its latest hello
+    bool has_same_layout = false;   ///< the other server's records are laid out like those here
     std::string_view disagreement;  ///< why nothing is copied; empty: nothing differs
   };
   Status status() const;
@@ -210,8 +209,14 @@ class Copies {
   void place_pair();
   void tick();  ///< lets time pass for the pair
   void place(Placement placement);
-  std::pair<Hello, Epoch> hello() const;
-  void hear(Member from, Epoch epoch, const Hello& hello, const Peer* peer);
+  struct Greeting {
+    std::vector<std::byte> payload;
+    Epoch epoch = 0;
+  };
+  Greeting hello() const;
+  void hear(Member from, Epoch epoch, const ToldHello& told, const Peer* peer);
+  bool can_read(const ToldHello& told, Peer::State& of);
+  Peer::State& state_in_pair(Member of);
   void note_in_sync();
   bool are_all_alive() const;
 
@@ -219,9 +224,12 @@ class Copies {
   Member self_;
   std::shared_ptr<const Owners> owners_;
   std::chrono::steady_clock::time_point start_;
-  std::atomic<Agreement> agreement_;
+  std::atomic<std::uint32_t> agreement_ = 0;
+  std::vector<CarriedPart> parts_;  // the layout of records here
+  std::uint32_t layout_ = 0;        // its digest
   mutable std::mutex mutex_;
-  Pair pair_;  // of a pair
+  Pair pair_;      // of a pair
+  Peer newcomer_;  // of a pair: the process that has said hello last, if it is not in `placement_`
   std::shared_ptr<const Placement> placement_;
   std::atomic<bool> is_active_;
   std::atomic<std::uint64_t> changes_ = 0;

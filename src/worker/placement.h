@@ -9,6 +9,7 @@
 #include "core/address.h"
 #include "function/copies.h"
 #include "function/grants.h"
+#include "line/carried_layout.h"
 #include "millrace/key.h"
 #include "replicate/copy.h"
 
@@ -25,9 +26,21 @@ struct Peer {
     std::atomic<std::uint64_t> heard_ms = 0;  ///< when it said hello last; 0: never
     std::atomic<std::uint64_t> hello = 0;     ///< number of the latest one; 0: there was none
     std::atomic<bool> spreads_alike = false;  ///< packets are in the same shards there
-    std::atomic<bool> agrees = false;         ///< besides, it means the same by records
+    std::atomic<bool> agrees = false;         ///< besides, each can read the other's records
+    /// The layout of its records, if that is not this process's: set once, before it agrees, since
+    /// the layout of a process does not change.
+    std::atomic<const CarriedLayouts*> layouts = nullptr;
+    /// @name For `Copies`, with its lock
+    /// @{
+    std::unique_ptr<const CarriedLayouts> kept;  ///< `layouts`
+    std::uint32_t kept_digest = 0;               ///< `Hello::layout` of that hello
+    /// @}
   };
   std::shared_ptr<State> state = std::make_shared<State>();
+
+  /// True if its records are laid out like this process's, as its functions are the same; also if
+  /// it has not been heard.
+  bool has_same_layout() const { return state->layouts.load() == nullptr; }
 };
 
 /// Never changes once workers have it.

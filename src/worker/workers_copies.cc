@@ -39,6 +39,7 @@ WorkersCopies::WorkersCopies(Copies& copies, unsigned worker, Line& line, Way& w
       opener_(copies.settings_.key, copies.self()),
       open_to_all_(copies.settings_.key, Member::none),
       placement_(copies.placement()),
+      layouts_(placement_->peers.size()),
       held_(copies.shards()),
       of_grants_(copies.shards()),
       ways_(copies.shards(), Placement::kNowhere),
@@ -89,6 +90,9 @@ auto WorkersCopies::take(std::span<const std::byte> datagram, bool is_passed, Ti
   const Member from = process_of(ends->sender);
   const auto peer = peer_of(from);
   Peer::State* const state = peer ? placement_->peers[*peer].state.get() : nullptr;
+  const bool agrees = state != nullptr && state->agrees.load(std::memory_order_acquire);
+  if (agrees && state->layouts.load(std::memory_order_acquire) != layouts_[*peer]) [[unlikely]]
+    note_layouts();
   while (const auto message = take_message(content)) {
     if (message->head.kind == MessageHead::Kind::hello) {
       if (!is_passed) hear(*ends, opened->number, *message);
@@ -100,7 +104,7 @@ auto WorkersCopies::take(std::span<const std::byte> datagram, bool is_passed, Ti
       if (!is_passed) take_packet(*message, *state);
       continue;
     }
-    if (!state->agrees.load(std::memory_order_relaxed)) {
+    if (!agrees) {
       counters_->disagreeing.add(1);
       return others;
     }
@@ -152,9 +156,8 @@ std::optional<Opener::Opened> WorkersCopies::open(std::span<const std::byte> dat
 
 /// Takes a hello. One that is no newer than the latest may have come to another worker before.
 void WorkersCopies::hear(const SealedFor& ends, std::uint64_t number, const Message& message) {
-  Hello hello;
-  if (message.payload.size() != sizeof(hello)) return counters_->malformed.add(1);
-  std::memcpy(&hello, message.payload.data(), sizeof(hello));
+  const auto told = read_hello(message.payload);
+  if (!told) return counters_->malformed.add(1);
   const Member from = process_of(ends.sender);
   if (ends.receiver == Member::none) {
     // It may be an old one. If not, the process answers a hello that is for it.
@@ -170,7 +173,7 @@ void WorkersCopies::hear(const SealedFor& ends, std::uint64_t number, const Mess
     if (before >= number) return counters_->replayed.add(1);
     placement_->peers[*peer].state->heard_ms.store(copies_->now_ms(), std::memory_order_relaxed);
   }
-  copies_->hear(from, message.head.epoch, hello, peer ? &placement_->peers[*peer] : nullptr);
+  copies_->hear(from, message.head.epoch, *told, peer ? &placement_->peers[*peer] : nullptr);
 }
 
 void WorkersCopies::take_packet(const Message& message, const Peer::State& from) {
@@ -215,9 +218,12 @@ void WorkersCopies::flush(std::size_t peer) {
 }
 
 void WorkersCopies::say_hello(std::size_t peer, Member to) {
-  const auto [hello, epoch] = copies_->hello();
-  put(peer, to, {.kind = MessageHead::Kind::hello, .bytes = sizeof(hello), .epoch = epoch},
-      std::as_bytes(std::span(&hello, 1)));
+  const auto [payload, epoch] = copies_->hello();
+  put(peer, to,
+      {.kind = MessageHead::Kind::hello,
+       .bytes = static_cast<std::uint32_t>(payload.size()),
+       .epoch = epoch},
+      payload);
 }
 
 /// Says hello to all servers. To that of a pair: to its process, and if that is silent, to any.

@@ -114,6 +114,7 @@ class WorkersCopies final : public Line::Between, private ShardCopy::Outbox {
   bool hears(Member process) const;
   void find_ways();
   void note_agreement();
+  void note_layouts();
   void note_in_sync(unsigned shard);
   void follow_grants(unsigned shard);
   void note_grants(unsigned shard, Tick now);
@@ -141,11 +142,12 @@ class WorkersCopies final : public Line::Between, private ShardCopy::Outbox {
   Opener opener_;
   Opener open_to_all_;  // for hellos to any process
   std::shared_ptr<const Placement> placement_;
-  std::uint64_t seen_ = 0;               // `changes` of the placement
-  std::uint64_t heard_ = 0;              // peers that are heard, a bit each
-  std::uint64_t disagreeing_ = 0;        // peers that mean something else by records, a bit each
-  std::vector<std::vector<Held>> held_;  // by shard, in order
-  std::vector<std::uint16_t> holding_;   // shards with frames in `held_`
+  std::uint64_t seen_ = 0;                      // `changes` of the placement
+  std::uint64_t heard_ = 0;                     // peers that are heard, a bit each
+  std::uint64_t disagreeing_ = 0;               // peers whose records cannot be read, a bit each
+  std::vector<const CarriedLayouts*> layouts_;  // by peer: `Peer::State::layouts`
+  std::vector<std::vector<Held>> held_;         // by shard, in order
+  std::vector<std::uint16_t> holding_;          // shards with frames in `held_`
   std::size_t held_frames_ = 0;
   std::vector<OfGrants> of_grants_;  // by shard
   std::vector<std::uint8_t> ways_;   // by shard: the peer that serves it, or this process

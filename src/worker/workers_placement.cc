@@ -18,6 +18,7 @@ void WorkersCopies::adopt(Tick now) {
   placement_ = copies_->placement();
   batches_.resize(std::max<std::size_t>(placement_->peers.size(), 1));
   disagreeing_ = 0;
+  layouts_.assign(placement_->peers.size(), nullptr);
   if (copies_->is_cluster())
     opener_.forget_if([this](Member sender) { return !peer_of(process_of(sender)); });
   bool has_new_epoch = false;
@@ -43,6 +44,7 @@ void WorkersCopies::adopt(Tick now) {
     follow_grants(shard);
     due_.push_back(shard);
   }
+  note_layouts();
   const bool was_sure = state_.is_sure && !has_new_epoch;
   state_ = placement_->state;
   state_.is_sure = was_sure;
@@ -106,6 +108,16 @@ void WorkersCopies::find_ways() {
     ways_[shard] = is_there(of.master)  ? of.master
                    : is_there(of.slave) ? of.slave
                                         : Placement::kNowhere;
+  }
+}
+
+/// Lets the line read the records of each shard's other copy.
+void WorkersCopies::note_layouts() {
+  for (std::size_t n = 0; n < layouts_.size(); ++n)
+    layouts_[n] = placement_->peers[n].state->layouts.load(std::memory_order_acquire);
+  for (const std::uint16_t shard : own_) {
+    const auto peer = peer_of(shards_[shard]->other());
+    line_->set_layouts(shard, peer ? layouts_[*peer] : nullptr);
   }
 }
 

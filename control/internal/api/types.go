@@ -239,4 +239,6 @@ type OtherServer struct {
 	Active bool
 	Role   string
 	InSync bool `json:"in_sync"`
+	// SameLayout is false if the server has other functions, or is of another version; nil if an earlier version did not say.
+	SameLayout *bool `json:"same_layout"`
 }

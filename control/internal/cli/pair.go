@@ -69,6 +69,8 @@ func (a *app) sayPair(is api.Pair) error {
 	}
 	if is.Other == nil {
 		a.say("the other server has never been heard")
+	} else if same := is.Other.SameLayout; same != nil && !*same {
+		a.say("the servers have different functions, or versions: a function that only one has, such as a firewall, does not act at the other")
 	}
 	if !is.Settled {
 		a.say("not settled: a process of the other server may go on with connections that this one has ended (millctl pair gone)")

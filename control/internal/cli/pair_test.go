@@ -9,7 +9,7 @@ import (
 
 const inSync = `{"number": 1, "active": true, "role": "master", "epoch": 3, "shards": 512, "shards_in_sync": 512, "in_sync": true,
  "settled": true, "gives": true, "ready": true, "disagreement": "", "counters": {"applied": 7},
- "other": {"heard": true, "number": 2, "active": false, "role": "slave", "in_sync": true}}`
+ "other": {"heard": true, "number": 2, "active": false, "role": "slave", "in_sync": true, "same_layout": true}}`
 
 const alone = `{"number": 2, "active": false, "role": "none", "epoch": 0, "shards": 512, "shards_in_sync": 3, "in_sync": false,
  "settled": false, "gives": false, "ready": false, "disagreement": "both servers have the same number: one must be 1, the other 2",
@@ -25,6 +25,11 @@ func TestPairStatus(t *testing.T) {
 	expect(t, run(t, server.Socket, "pair", "status"), result{done, said, ""})
 	expect(t, run(t, server.Socket, "pair", "status", "--json"), result{done, inSync + "\n", ""})
 	expect(t, run(t, server.Socket, "pair", "ready"), result{done, "ready\n", ""})
+	server.On("GET /pair", apitest.Text(200, strings.Replace(inSync, `"same_layout": true`, `"same_layout": false`, 1)))
+	expect(t, run(t, server.Socket, "pair", "status"), result{done, said +
+		"the servers have different functions, or versions: a function that only one has, such as a firewall, does not act at the other\n", ""})
+	server.On("GET /pair", apitest.Text(200, strings.Replace(inSync, `, "same_layout": true`, "", 1)))
+	expect(t, run(t, server.Socket, "pair", "status"), result{done, said, ""})
 	server.On("GET /pair", apitest.Text(200, alone))
 	expect(t, run(t, server.Socket, "pair", "status"), result{done,
 		"server       packets and copy  in sync              heard\n" +

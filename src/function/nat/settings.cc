@@ -280,7 +280,9 @@ FunctionFacts NatSettings::facts() const {
               {"tcp_last_ack", 240}, {"tcp_time_wait", 240}, {"tcp_close", 240}, {"udp", 300}}};
 }
 
-std::string NatSettings::agreement() const { return customers_as_json().dump(); }
+std::string NatSettings::agreement() const {
+  return customers->groups().empty() ? std::string() : customers_as_json().dump();
+}
 
 Json NatSettings::customers_as_json() const {
   Json all = Json::array();
