@@ -45,7 +45,7 @@ def missing(program, store="etcd"):
 class Switch:
     """FRR in a namespace. A link to each server: 10.SIDE.SERVER.1/24, the server has .2."""
 
-    def __init__(self, side, count):
+    def __init__(self, side, count, bfd_ms):
         self.side, self.namespace = side, Namespace()
         self.number = 1 + SIDES.index(side)
         self.directory = tempfile.mkdtemp(prefix="millrace-frr")
@@ -57,7 +57,7 @@ class Switch:
         for server in range(1, count + 1):
             for line in ("remote-as 65001", "bfd profile fast", "advertisement-interval 0", "password cluster"):
                 bgp += f" neighbor 10.{self.number}.{server}.2 {line}\n"
-        self.files = {"zebra": ZEBRA, "bfdd": "bfd\n profile fast\n  detect-multiplier 3\n  receive-interval 50\n  transmit-interval 50\n",
+        self.files = {"zebra": ZEBRA, "bfdd": f"bfd\n profile fast\n  detect-multiplier 3\n  receive-interval {bfd_ms}\n  transmit-interval {bfd_ms}\n",
                       "bgpd": bgp}
 
     def link(self, server, namespace):
@@ -107,15 +107,16 @@ def wait_until(holds, seconds, pause_s=0.02):
 
 class Cluster:
     """`text(number)` returns the configuration of a server's functions, without ports and [cluster]. `store`: "etcd" or "zookeeper". `more`: by
-    side, addresses of that port before its own, and further keys. `agent`: more of the agents' configurations."""
+    side, addresses of that port before its own, and further keys. `agent`: more of the agents' configurations. `bfd_ms`: 50 is too
+    short for a machine whose processors have other work, too."""
 
-    def __init__(self, millrace, millctl_cluster, text, count=3, store="etcd", more=None, agent=""):
-        self.more, self.agent = more or {}, agent
+    def __init__(self, millrace, millctl_cluster, text, count=3, store="etcd", more=None, agent="", bfd_ms=50):
+        self.more, self.agent, self.bfd_ms = more or {}, agent or "", bfd_ms
         self.millrace, self.program, self.text, self.store = millrace, millctl_cluster, text, store
         self.directory = tempfile.mkdtemp(prefix="millrace-cluster")
         self.management, self.hosts = Namespace(), []
         self.servers = {number: Namespace() for number in range(1, count + 1)}
-        self.switches = {side: Switch(side, count) for side in SIDES}
+        self.switches = {side: Switch(side, count, bfd_ms) for side in SIDES}
         self.dataplanes, self.agents, self.logs, self.zookeeper = {}, {}, [], None
         with self.management:
             ip("link set lo up")
@@ -156,7 +157,7 @@ class Cluster:
             text = text.replace("/var/lib/millrace/etcd", self.path(f"etcd{number}"))
             if zookeeper:  # without TLS
                 text = "".join(line for line in text.splitlines(True) if not line.startswith(("cert =", "key =", "ca =")))
-            text += "[routes]\nasn = 65001\n"
+            text += f"[routes]\nasn = 65001\nbfd_interval_ms = {self.bfd_ms}\n"
             for side, switch in self.switches.items():
                 text += (f'[[routes.neighbor]]\ndevice = "k-{side}"\nside = "{side}"\nlocal = "10.{switch.number}.{number}.2"\n'
                          f'address = "10.{switch.number}.{number}.1"\nasn = 65000\npassword = "cluster"\nprefixes = ["{SERVED[side]}"]\n')
@@ -271,6 +272,11 @@ class Cluster:
 
     def next_hops(self):
         return [switch.next_hops() for switch in self.switches.values()]
+
+    def keep(self, path):
+        """Copies configurations, logs and captures."""
+        shutil.copytree(self.directory, path, ignore=lambda folder, names: [
+            name for name in names if name.startswith("etcd") or not (os.path.isdir(os.path.join(folder, name)) or os.path.isfile(os.path.join(folder, name)))])
 
     def close(self):
         for process in self.agents.values():

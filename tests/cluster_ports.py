@@ -5,6 +5,7 @@ The pool has few blocks of ports for so many customers, each of which is active 
 
 import collections
 import contextlib
+import errno
 import heapq
 import ipaddress
 import multiprocessing
@@ -128,13 +129,13 @@ class Session:
         return len(self.got) // 64
 
     def receive(self):
-        """Returns what has happened: "answer", "stranger" (an answer to somebody else), "end", "error" or ""."""
+        """Returns what has happened: "answer", "stranger" (an answer to somebody else), "end", "reset", "error" or ""."""
         try:
             data = self.socket.recv(65536)
         except BlockingIOError:
             return ""
-        except OSError:
-            return "error"
+        except OSError as error:
+            return "reset" if error.errno == errno.ECONNRESET else "error"
         if self.is_tcp and not data:
             return "end"
         self.got = self.got + data if self.is_tcp else b""
@@ -208,7 +209,7 @@ class Customers:
     def receive(self, session):
         happened = session.receive()
         self.counts[happened] += 1
-        if happened in ("end", "error") and session.is_tcp:
+        if happened in ("end", "reset", "error") and session.is_tcp:
             self.end(session)
 
     def end(self, session):

@@ -112,7 +112,7 @@ class Nat(unittest.TestCase):
     """Many customers open sessions all the time, and captures of both switches are judged."""
 
     def setUp(self):
-        self.cluster = Cluster(*PROGRAMS, configuration)
+        self.cluster = Cluster(*PROGRAMS, configuration, bfd_ms=300)
         self.addCleanup(self.cluster.close)
         self.cluster.start()
         wait_until(lambda: self.cluster.is_well("up", "up", "up") and self.cluster.next_hops() == [[1, 2, 3]] * 2, 90)

@@ -11,7 +11,6 @@ again. Exit status 1 if a port had two customers. Needs root, and Debian's packa
 import argparse
 import json
 import os
-import shutil
 import sys
 import time
 
@@ -45,7 +44,7 @@ def troubles(cluster):
 
 
 def try_once(options, number):
-    cluster, scene = Cluster(options.millrace, options.millctl_cluster, configuration, options.servers, options.store), None
+    cluster, scene = Cluster(options.millrace, options.millctl_cluster, configuration, options.servers, options.store, bfd_ms=options.bfd), None
     try:
         cluster.start()
         everyone = [list(range(1, options.servers + 1))] * 2
@@ -56,7 +55,7 @@ def try_once(options, number):
         cuts = [make_cut(cluster, name, options) for name in options.cut]
         judge, lost = scene.judge()
         if options.keep:
-            shutil.copytree(cluster.directory, os.path.join(options.keep, str(number)), ignore=shutil.ignore_patterns("etcd*", "c[0-9]*"))
+            cluster.keep(os.path.join(options.keep, str(number)))
         return report(scene.customers, judge, lost, cuts, options)
     finally:
         if scene is not None:
@@ -90,6 +89,7 @@ def main():
     parser.add_argument("--store", choices=("etcd", "zookeeper"), default="etcd")
     parser.add_argument("--customers", type=int, default=2000, help="at most 4000")
     parser.add_argument("--active", type=float, default=30, help="seconds that a customer is active, before he is silent for nine times as long")
+    parser.add_argument("--bfd", type=int, default=50, metavar="MS", help="interval of BFD: a longer one for a busy machine")
     parser.add_argument("--before", type=float, default=20, help="seconds before the first cut")
     parser.add_argument("--seconds", type=float, default=20, help="that a cut lasts")
     parser.add_argument("--pause", type=float, default=10, help="seconds after all is well again")
