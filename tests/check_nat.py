@@ -138,14 +138,15 @@ class Judge:
         self.errors, self.counts, self.now = [], collections.Counter(), 0
         self.insides = {}  # (protocol, remote end, public end): [inside end, time of its last packet from inside]
         self.publics = {}  # (protocol, remote end, inside end): the same with the public end
-        self.owners = {}  # (protocol, public end): [customer, time of his last packet]
+        self.owners = {}  # (protocol, public end), or a block (address, number): [customer, time of his last packet]
+        self.block_size, self.lost_session = 0, "wrong"
         self.addresses = {}  # customer: [public address, time]
         self.datagrams = {}  # by customer and datagram: the addresses and the customer that its first fragment left with, and when
         self.early = collections.defaultdict(list)  # by datagram: later fragments that came before the first one
 
-    def wrong(self, at, text):
-        self.counts["wrong"] += 1
-        if len(self.errors) < SHOWN:
+    def wrong(self, at, text, kind="wrong"):
+        self.counts[kind] += 1
+        if kind == "wrong" and len(self.errors) < SHOWN:
             self.errors.append(f"packet {at}: {text}")
 
     def pair(self, at, original, translated):
@@ -228,19 +229,25 @@ class Judge:
         for known, key, end in ((self.insides, (protocol, remote, public), inside), (self.publics, (protocol, remote, inside), public)):
             was = known.get(key)
             if was and was[0] != end and self.now - was[1] < FRESH_NS and not begins:
-                self.wrong(at, f"a live session of {key} had the end {was[0]}, and now has {end}")
+                self.wrong(at, f"a live session of {key} had the end {was[0]}, and now has {end}", self.lost_session)
             if by_inside or not was or was[0] != end:  # only what the inside sends keeps every session alive
                 known[key] = [end, self.now]
-        owner = self.owners.setdefault((protocol, public), [inside[0], self.now])
-        if owner[0] != inside[0]:
-            self.counts["ports of another customer"] += 1
-            if self.now - owner[1] < REST_NS:
-                self.wrong(at, f"{public} was another customer's {(self.now - owner[1]) / 1e9:.3f} s ago")
-        owner[:] = inside[0], self.now
+        self.own(at, "ports of another customer", (protocol, public), inside[0])
+        if self.block_size:
+            self.own(at, "blocks of another customer", (public[0], public[1] // self.block_size), inside[0])
         address = self.addresses.setdefault(inside[0], [public[0], self.now])
         if address[0] != public[0] and self.now - address[1] < FRESH_NS:
             self.wrong(at, "a customer has two public addresses")
         address[:] = public[0], self.now
+
+    def own(self, at, what, part, customer):
+        """Notes that a port or a block is this customer's, after checking that no other one had it a short time ago."""
+        owner = self.owners.setdefault(part, [customer, self.now])
+        if owner[0] != customer:
+            self.counts[what] += 1
+            if self.now - owner[1] < REST_NS:
+                self.wrong(at, f"{part}, now {customer}'s, was {owner[0]}'s {(self.now - owner[1]) / 1e9:.3f} s ago")
+        owner[:] = customer, self.now
 
     def quote(self, at, quote, before, after):
         self.counts["errors"] += 1
@@ -314,6 +321,16 @@ def check_links(access, internet, near, own, customers, pool):
     for text in wrong:
         judge.wrong(0, text)
     return judged(judge, pairs(came, left, lambda packet: packet[2][2:8] + packet[2][9:10]))
+
+
+def check_switches(inside, outside, own, customers, pool, hops, block_size):
+    """Does the same for captures of two switches, with a NAT of several servers between them, some of which fail: then a live session may be lost, and
+    begin anew with another public end. That is counted, and no error. A block of ports must have one customer, as a port must."""
+    judge = Judge(captures.RAW, customers, pool, ())
+    judge.block_size, judge.lost_session = block_size, "sessions begun anew"
+    came, left = nat_links.switched(inside, outside, Set(own), Set(customers), Set(pool), hops)
+    # An answer may have the data, the length and the identification of its question.
+    return judged(judge, pairs(came, left, lambda packet: (packet.goes_out, packet[2][2:8] + packet[2][9:10])))
 
 
 def judged(judge, all_of_them):

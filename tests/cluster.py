@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 
 from namespaces import Namespace, command, ip, set_sysctls
@@ -44,7 +45,7 @@ def missing(program, store="etcd"):
 class Switch:
     """FRR in a namespace. A link to each server: 10.SIDE.SERVER.1/24, the server has .2."""
 
-    def __init__(self, side, count):
+    def __init__(self, side, count, bfd_ms):
         self.side, self.namespace = side, Namespace()
         self.number = 1 + SIDES.index(side)
         self.directory = tempfile.mkdtemp(prefix="millrace-frr")
@@ -56,7 +57,7 @@ class Switch:
         for server in range(1, count + 1):
             for line in ("remote-as 65001", "bfd profile fast", "advertisement-interval 0", "password cluster"):
                 bgp += f" neighbor 10.{self.number}.{server}.2 {line}\n"
-        self.files = {"zebra": ZEBRA, "bfdd": "bfd\n profile fast\n  detect-multiplier 3\n  receive-interval 50\n  transmit-interval 50\n",
+        self.files = {"zebra": ZEBRA, "bfdd": f"bfd\n profile fast\n  detect-multiplier 3\n  receive-interval {bfd_ms}\n  transmit-interval {bfd_ms}\n",
                       "bgpd": bgp}
 
     def link(self, server, namespace):
@@ -106,15 +107,16 @@ def wait_until(holds, seconds, pause_s=0.02):
 
 class Cluster:
     """`text(number)` returns the configuration of a server's functions, without ports and [cluster]. `store`: "etcd" or "zookeeper". `more`: by
-    side, addresses of that port before its own, and further keys."""
+    side, addresses of that port before its own, and further keys. `agent`: more of the agents' configurations. `bfd_ms`: 50 is too
+    short for a machine whose processors have other work, too."""
 
-    def __init__(self, millrace, millctl_cluster, text, count=3, store="etcd", more=None):
-        self.more = more or {}
+    def __init__(self, millrace, millctl_cluster, text, count=3, store="etcd", more=None, agent="", bfd_ms=50):
+        self.more, self.agent, self.bfd_ms = more or {}, agent or "", bfd_ms
         self.millrace, self.program, self.text, self.store = millrace, millctl_cluster, text, store
         self.directory = tempfile.mkdtemp(prefix="millrace-cluster")
         self.management, self.hosts = Namespace(), []
         self.servers = {number: Namespace() for number in range(1, count + 1)}
-        self.switches = {side: Switch(side, count) for side in SIDES}
+        self.switches = {side: Switch(side, count, bfd_ms) for side in SIDES}
         self.dataplanes, self.agents, self.logs, self.zookeeper = {}, {}, [], None
         with self.management:
             ip("link set lo up")
@@ -151,11 +153,11 @@ class Cluster:
         for number in self.servers:
             with open(self.path("cluster", f"server{number}", "agent.toml"), encoding="ascii") as file:
                 text = file.read()
-            text = text.replace("# socket = \"/run/millrace.sock\"", f'socket = "{self.path(f"c{number}")}"')
+            text = text.replace("# socket = \"/run/millrace.sock\"", f'socket = "{self.path(f"c{number}")}"\n{self.agent}')
             text = text.replace("/var/lib/millrace/etcd", self.path(f"etcd{number}"))
             if zookeeper:  # without TLS
                 text = "".join(line for line in text.splitlines(True) if not line.startswith(("cert =", "key =", "ca =")))
-            text += "[routes]\nasn = 65001\n"
+            text += f"[routes]\nasn = 65001\nbfd_interval_ms = {self.bfd_ms}\n"
             for side, switch in self.switches.items():
                 text += (f'[[routes.neighbor]]\ndevice = "k-{side}"\nside = "{side}"\nlocal = "10.{switch.number}.{number}.2"\n'
                          f'address = "10.{switch.number}.{number}.1"\nasn = 65000\npassword = "cluster"\nprefixes = ["{SERVED[side]}"]\n')
@@ -173,14 +175,18 @@ class Cluster:
         return text + (f'[[port]]\nname = "sync"\ndevice = "af_packet:sync"\naddresses = ["10.9.0.{number}/24"]\n'
                        f'[cluster]\nserver = {number}\naddress = "10.9.0.{number}"\nkey_file = "{self.path("cluster", "cluster.key")}"\n')
 
-    def start(self):
+    def start(self, absent=0):
+        """Starts all, but so many of the last servers."""
         for switch in self.switches.values():
             switch.start()
         if self.store == "zookeeper":
             self.start_zookeeper()
-        for number in self.servers:
-            self.start_dataplane(number)
-            self.start_agent(number)
+        for number in list(self.servers)[:len(self.servers) - absent]:
+            self.start_server(number)
+
+    def start_server(self, number):
+        self.start_dataplane(number)
+        self.start_agent(number)
 
     def start_zookeeper(self):
         address, port = ZOOKEEPER_ENDS
@@ -215,6 +221,11 @@ class Cluster:
         self.dataplanes[number] = self.run(number, "millrace", self.millrace, "run", "--config", self.path(f"{number}.toml"),
                                            "--control", self.path(f"c{number}"))
 
+    def restart_dataplane(self, number):
+        self.dataplanes[number].terminate()
+        self.dataplanes[number].wait(30)
+        self.start_dataplane(number)
+
     def start_agent(self, number):
         self.agents[number] = self.run(number, "agent", self.program, "agent", "--config",
                                        self.path("cluster", f"server{number}", "agent.toml"))
@@ -227,6 +238,25 @@ class Cluster:
         if done.returncode != 0:
             raise RuntimeError(f"{' '.join(words)}: {done.returncode}, {done.stderr}")
         return done.stdout
+
+    def upgrade(self, seconds=900):
+        """Has `millctl cluster upgrade` restart the servers one by one, and returns their numbers. Its command asks this process, which has started
+        them."""
+        asked, done, restarted = self.path("restart-asked"), self.path("restart-done"), []
+        for path in (asked, done):
+            os.mkfifo(path)
+
+        def restart():
+            for _ in self.servers:
+                with open(asked, encoding="ascii") as file:
+                    restarted.append(int(file.read()))
+                self.restart_dataplane(restarted[-1])
+                with open(done, "w", encoding="ascii") as file:
+                    file.write("done\n")
+
+        threading.Thread(target=restart, daemon=True).start()
+        self.operate(1, "upgrade", "--restart", f"echo $MILLRACE_SERVER > {asked}; read done < {done}", seconds=seconds)
+        return restarted
 
     def status(self, number=1):
         return json.loads(self.operate(number, "status", "--json"))
@@ -242,6 +272,11 @@ class Cluster:
 
     def next_hops(self):
         return [switch.next_hops() for switch in self.switches.values()]
+
+    def keep(self, path):
+        """Copies configurations, logs and captures."""
+        shutil.copytree(self.directory, path, ignore=lambda folder, names: [
+            name for name in names if name.startswith("etcd") or not (os.path.isdir(os.path.join(folder, name)) or os.path.isfile(os.path.join(folder, name)))])
 
     def close(self):
         for process in self.agents.values():

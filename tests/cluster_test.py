@@ -6,10 +6,14 @@
 Ends with status 77 if that cannot be tried here.
 """
 
+import socket
 import sys
+import threading
+import time
 import unittest
 
 from cluster import Cluster, missing, wait_until
+from cluster_ports import CUTS, HOSTS, Scene, configuration
 from namespaces import ip
 
 PROGRAMS = []
@@ -62,6 +66,86 @@ class ThreeServers(unittest.TestCase):
         self.await_next_hops(1, 2)
         wait_until(lambda: all(one["master"] != 3 for one in self.cluster.status()["shards"]), 30)
         self.assertEqual(self.cluster.status()["servers"][2]["state"], "unwell")
+
+
+class Lines:
+    """Connections of customers that send lines to hosts and want them back, all the time, in a thread."""
+
+    def __init__(self, namespace, count):
+        self.sockets, self.errors, self.exchanged, self.is_over = [], [], 0, False
+        for number in range(count):
+            with namespace:
+                made = socket.socket()
+            made.settimeout(30)
+            made.bind((f"100.64.8.{1 + number}", 0))
+            made.connect(HOSTS[number % len(HOSTS)])
+            self.sockets.append(made)
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def run(self):
+        while not self.is_over:
+            for number, one in enumerate(self.sockets):
+                line = (b"%d %d " % (number, self.exchanged)) * 300 + b"\n"
+                try:
+                    one.sendall(line)
+                    got = b""
+                    while len(got) < len(line):
+                        got += one.recv(len(line) - len(got)) or b"(end)"
+                except OSError as error:
+                    self.errors.append(f"{number}: {error}")
+                    return
+                if got != line:
+                    self.errors.append(f"{number}: other bytes came back")
+                    return
+            self.exchanged += 1
+            time.sleep(0.05)
+
+    def close(self):
+        self.is_over = True
+        self.thread.join()
+        for one in self.sockets:
+            one.close()
+
+
+class Nat(unittest.TestCase):
+    """Many customers open sessions all the time, and captures of both switches are judged."""
+
+    def setUp(self):
+        self.cluster = Cluster(*PROGRAMS, configuration, bfd_ms=300)
+        self.addCleanup(self.cluster.close)
+        self.cluster.start()
+        wait_until(lambda: self.cluster.is_well("up", "up", "up") and self.cluster.next_hops() == [[1, 2, 3]] * 2, 90)
+        self.scene = Scene(self.cluster, count=600, active_s=10)
+        self.addCleanup(self.scene.close)
+        time.sleep(5)
+
+    def judge(self):
+        judge, lost = self.scene.judge()
+        print(dict(judge.counts), dict(self.scene.customers.counts), f"captures lack {lost} packets")
+        self.assertEqual((judge.errors, judge.counts["wrong"], self.scene.customers.counts["stranger"], lost), ([], 0, 0, 0))
+        self.assertGreater(judge.counts["to inside"], 1000)
+
+    def test_no_port_has_two_customers_while_a_server_is_cut_off(self):
+        """Server 2 goes on, cut off from the store and from all others, which take its shards over."""
+        _, cut, heal = CUTS["alone"]
+        cut(self.cluster)
+        wait_until(lambda: all(one["master"] != 2 for one in self.cluster.status()["shards"]), 30)
+        time.sleep(10)
+        heal(self.cluster)
+        wait_until(lambda: self.cluster.is_well("up", "up", "up"), 90)
+        time.sleep(5)
+        self.judge()
+
+    def test_every_server_is_upgraded(self):
+        lines = Lines(self.scene.inside, 30)
+        self.addCleanup(lines.close)
+        self.assertEqual(self.cluster.upgrade(), [1, 2, 3])
+        wait_until(lambda: self.cluster.is_well("up", "up", "up"), 60)
+        before = lines.exchanged
+        wait_until(lambda: lines.errors or lines.exchanged > before + 2, 30)
+        self.assertEqual(lines.errors, [])
+        self.judge()
 
 
 if __name__ == "__main__":

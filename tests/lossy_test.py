@@ -9,8 +9,6 @@ The environment variable MILLRACE_TEST_SEED repeats a run as far as the machine'
 
 import collections
 import contextlib
-import ctypes
-import fcntl
 import os
 import random
 import select
@@ -22,13 +20,12 @@ import time
 from asked import Asked
 from firewall_test import configuration
 from live import main
-from namespaces import Namespace, ip, set_sysctls
+from namespaces import Namespace, ip, set_sysctls, without_offloads
 from network import ADDRESSES, FAMILIES, Network, payload
 
 PORT = 9000
 LOST, TWICE, LATE = 0.02, 0.03, 0.1  # shares of packets
 LATEST, PATIENCE = 30, 0.02  # a late packet comes behind at most that many others, or after that many seconds
-SIOCETHTOOL, OFFLOADS = 0x8946, (0x17, 0x1F, 0x24, 0x2C)  # of linux/ethtool.h: checksums, TSO, GSO, GRO
 
 
 class Wire:
@@ -117,15 +114,6 @@ class LossyNetwork(Network):
             one.close()
         super().close()
         self.lossy.close()
-
-
-def without_offloads(name):
-    """Makes an interface send whole packets with whole checksums: a wire passes on nothing else."""
-    with socket.socket() as one:
-        for command in OFFLOADS:
-            value = ctypes.create_string_buffer(struct.pack("II", command, 0))
-            with contextlib.suppress(OSError):
-                fcntl.ioctl(one, SIOCETHTOOL, struct.pack("16sP16x", name.encode(), ctypes.addressof(value)))
 
 
 class Peer:

@@ -178,6 +178,41 @@ class LinksChecker(unittest.TestCase):
         self.assertEqual(self.judged([sent, back]).errors, [])
 
 
+class SwitchesChecker(unittest.TestCase):
+    """Captures of two switches, with a NAT of several servers between them."""
+
+    def judged(self, all_of_them):
+        """Judges (seconds, packet of a customer, public end); 3 hops lie between the captures."""
+        inside, outside = [], []
+        for ident, (time, packet, public) in enumerate(all_of_them, 1):
+            packet = changed_ident(packet, ident)
+            left = make.rewritten(packet, public, DNS)
+            left = make.header(left, left[12:16], left[16:20], 61) + left[20:]
+            for where, data in ((inside, packet), (outside, left)):
+                where.append((int(time * SECOND), len(data) + 14, bytes(12) + b"\x08\0" + data))
+        with tempfile.TemporaryDirectory() as folder:
+            files = [os.path.join(folder, name) for name in ("inside", "outside")]
+            for file, those in zip(files, (inside, outside)):
+                captures.write(file, captures.ETHERNET, those)
+            return check_nat.check_switches(*files, ["192.0.2.0/24"], ["10.0.0.0/8"], ["198.51.100.0/24"], 3, 64)
+
+    def test_ports_and_blocks_have_one_customer_at_a_time(self):
+        first, same, again = (0, make.udp((A, 5000), DNS), (P, 2000)), (1, make.udp((A, 5001), DNS), (P, 2001)), (2, make.udp((B, 1), DNS), (P, 2100))
+        judge = self.judged([first, same, again])
+        self.assertEqual((judge.errors, judge.counts["from inside"]), ([], 3))
+        for time in (3, 120.5):  # 120 s after the last packet of that block
+            for number in (1983, 1984, 2000, 2001, 2002, 2047, 2048):
+                judge = self.judged([first, same, (time, make.udp((B, 9), DNS), (P, number))])
+                self.assertEqual(bool(judge.errors), 1984 <= number < 2048, (time, number))
+        judge = self.judged([first, same, (121.5, make.udp((B, 9), DNS), (P, 2001))])
+        self.assertEqual((judge.errors, judge.counts["ports of another customer"], judge.counts["blocks of another customer"]), ([], 1, 1))
+
+    def test_a_lost_session_is_no_error(self):
+        packet = make.udp((A, 5000), DNS)
+        judge = self.judged([(0, packet, (P, 2000)), (1, packet, (P, 2001))])
+        self.assertEqual((judge.counts["wrong"], judge.counts["sessions begun anew"]), (0, 1))
+
+
 def changed_ident(packet, ident):
     packet = changed(packet, 4, ident.to_bytes(2, "big"))
     return make.header(packet, packet[12:16], packet[16:20]) + packet[20:]

@@ -13,9 +13,10 @@ DONT_FRAGMENT = 0x4000
 
 
 class Passing(tuple):
-    """A packet (time in ns, its length, its bytes from the IP header on). `customer`: the far end and the key of his tunnel, or None."""
+    """A packet (time in ns, its length, its bytes from the IP header on). `customer`: the far end and the key of his tunnel, or None. `goes_out`: it
+    is, or was, a customer's, of captures that say so."""
 
-    link, customer = captures.RAW, None
+    link, customer, goes_out = captures.RAW, None, None
 
 
 def passages(access, internet, near, own, pool):
@@ -46,6 +47,27 @@ def passages(access, internet, near, own, pool):
             left.append(passing(time, with_a_hop(packet)))
     came.sort(key=lambda packet: packet[0])
     return came, left, wrong
+
+
+def switched(inside, outside, own, customers, pool, hops):
+    """Returns what came and what left, between a switch at the customers and one at the internet: captures of the links of customers and of
+    hosts there. What left has so many hops less than what came. Packets from or to addresses in `own` are left out. Customers send nothing to
+    each other."""
+    came, left = [], []
+    for path, ends in ((inside, customers), (outside, pool)):
+        for time, _, frame in captures.Capture(path):
+            packet = ip_in(frame)
+            if packet is None or packet[12:16] in own or packet[16:20] in own:
+                continue
+            # Translated ones are to customers on the one link, and not to the pool on the other.
+            has_left = (packet[16:20] in ends) == (ends is customers)
+            for _ in range(hops if has_left else 0):
+                packet = with_a_hop(packet)
+            one = passing(time, packet)
+            one.goes_out = has_left != (ends is customers)
+            (left if has_left else came).append(one)
+    came.sort(key=lambda packet: packet[0])
+    return came, left
 
 
 def passing(time, data, customer=None):

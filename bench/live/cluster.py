@@ -22,11 +22,12 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests"))
 from cluster import Cluster, missing, wait_until  # pylint: disable=wrong-import-position
 from cluster_events import EVENTS, VICTIM, Happening, Scene  # pylint: disable=wrong-import-position
-from cluster_traffic import FUNCTIONS, Traffic, add_hosts  # pylint: disable=wrong-import-position
+from cluster_hosts import add_hosts  # pylint: disable=wrong-import-position
+from cluster_traffic import FUNCTIONS, NETWORKS, Traffic  # pylint: disable=wrong-import-position
 
 
 def chart(times, begin, end, event, step=0.1):
-    """Prints answers a second, a line for each tenth of a second."""
+    """Prints answers a second, a line for each `step` seconds."""
     counts = [0] * round((end - begin) / step)
     for at in times:
         place = math.floor((at - begin) / step)
@@ -42,21 +43,22 @@ def chart(times, begin, end, event, step=0.1):
 
 def measure(cluster, options, name):
     event = EVENTS[name]
-    print(f"Starting {options.servers} servers, two switches and a store ...", flush=True)
-    cluster.start()
-    everyone = [list(range(1, options.servers + 1))] * 2
+    servers = options.servers - event.absent
+    print(f"Starting {servers} servers, two switches and a store ...", flush=True)
+    cluster.start(event.absent)
+    everyone = [list(range(1, servers + 1))] * 2
 
     def wait_until_well():
-        wait_until(lambda: cluster.is_well(*["up"] * options.servers), 120, 0.5)
+        wait_until(lambda: cluster.is_well(*["up"] * servers), 120, 0.5)
         # A server that came late has no shards for two minutes.
         wait_until(lambda: cluster.status()["servers"][VICTIM - 1]["masters"] > 0, 240, 0.5)
         wait_until(lambda: cluster.next_hops() == everyone, 60)
 
     wait_until_well()
-    scene = Scene(cluster, add_hosts(cluster))
+    scene = Scene(cluster, add_hosts(cluster, NETWORKS), options)
     event.prepare(scene)
     wait_until_well()
-    traffic = Traffic(scene.hosts, FUNCTIONS[options.function], options.tcp, options.udp)
+    traffic = Traffic(scene.hosts, FUNCTIONS[options.function], options.tcp, options.udp, options.slow, options.pace, event.size)
     try:
         print(f"{options.tcp} TCP connections and {options.udp} UDP conversations go through all of them.", flush=True)
         before = epochs(scene)
@@ -64,8 +66,10 @@ def measure(cluster, options, name):
         traffic.run(begun + options.before)
         happening = Happening(event, scene)
         traffic.run(happening.begun + event.lasts_s)
+        while happening.goes_on():
+            traffic.run(time.monotonic() + 0.1)
         event.finish(scene)
-        traffic.run(happening.begun + event.lasts_s + options.after)
+        traffic.run(max(time.monotonic(), happening.begun + event.lasts_s) + options.after)
         end = time.monotonic()
         traffic.await_answers()
         happening.join()
@@ -85,32 +89,46 @@ def report(traffic, options, name, times, happening):
     begun, event, end = times
     usual = max(traffic.gaps(begun + 1, event), default=0)
     gaps = traffic.gaps(event, end)
-    hit = sorted(gap for gap in gaps if gap > max(usual, 1000 * traffic.PACE_S))
+    hit = sorted(gap for gap in gaps if gap > max(usual, 1000 * min(traffic.pace_s, 0.05)))
+    slow = [one for one in traffic.all if one.pace_s == traffic.SLOW_S]
     broken = [one for one in traffic.all if one.is_broken]
     damaged = sum(one.is_broken == "damaged" for one in broken)
     lost = sum(one.sent - len(one.answered) for one in traffic.all if not one.is_tcp)
     print(f"\n{EVENTS[name].text}:\n")
-    curve = chart([at for one in traffic.all for at in one.answered], event - 1, min(event + 3, end), event)
+    is_slow = EVENTS[name].is_slow
+    curve = chart([at for one in traffic.all for at in one.answered], event - 1, end if is_slow else event + 3, event, max((end - event) / 60, 0.1) if is_slow else 0.1)
     print(f"\n{len(hit)} of {len(gaps)} conversations were interrupted", end="")
     print(f": for {statistics.median(hit):.0f} ms in the median, {hit[-1]:.0f} ms at most." if hit else ".")
     print(f"(Before, the longest wait was {usual:.0f} ms.)")
-    print(f"{len(broken)} of {options.tcp} TCP connections were reset or damaged; {lost} datagrams were lost.")
+    print(f"{len(broken) - damaged} of {options.tcp} TCP connections were reset, {damaged} conversations damaged; {lost} datagrams were lost.")
+    if slow:
+        print(f"{len(slow)} conversations sent {sum(one.sent for one in slow)} datagrams, one every {traffic.SLOW_S} s: "
+              f"{sum(len(one.answered) for one in slow)} were answered.")
+    if happening.scene.notes:
+        print(happening.scene.notes)
     if happening.healed_s is not None:
         print(f"Every shard had two copies again after {happening.healed_s:.1f} s.")
     return {"event": name, "interruption_ms": {"of": len(hit), "median": statistics.median(hit) if hit else 0,
                                                "most": hit[-1] if hit else 0, "all": [round(gap, 1) for gap in hit],
                                                "idle_most": round(usual, 1)},
             "resets": len(broken) - damaged, "damaged": damaged, "broken": [f"{one.number}: {one.is_broken}" for one in broken], "lost": lost,
-            "healed_s": happening.healed_s, "conversations": {"tcp": options.tcp, "udp": options.udp}, "servers": options.servers,
-            "function": options.function, "store": options.store, "before_s": options.before, "after_s": options.after, "notes": happening.scene.notes, "curve": curve}
+            "healed_s": happening.healed_s, "conversations": conversations(options), "slow_sent_answered": [sum(one.sent for one in slow), sum(len(one.answered) for one in slow)], "servers": options.servers,
+            "function": options.function, "store": options.store, "before_s": options.before, "after_s": options.after, "bfd_ms": options.bfd, "notes": happening.scene.notes, "curve": curve}
+
+
+def conversations(options):
+    return {"tcp": options.tcp, "udp": options.udp, "slow": options.slow, "pace_s": options.pace}
 
 
 def try_once(options, name):
     function = FUNCTIONS[options.function]
-    cluster = Cluster(options.millrace, options.millctl_cluster, function.configuration, options.servers, options.store, function.ports)
+    cluster = Cluster(options.millrace, options.millctl_cluster, function.configuration, options.servers, options.store, function.ports,
+                      EVENTS[name].agent and EVENTS[name].agent(options), options.bfd)
     try:
         return measure(cluster, options, name)
     finally:
+        if options.keep:
+            cluster.keep(os.path.join(options.keep, f"{name}-{time.strftime('%H%M%S')}"))
         cluster.close()
 
 
@@ -126,8 +144,8 @@ class Results:
     def of(self, options, name):
         """Returns the trials of an event under the same conditions."""
         is_so = {"event": name, "servers": options.servers, "function": options.function, "store": options.store,
-                 "conversations": {"tcp": options.tcp, "udp": options.udp}, "before_s": options.before, "after_s": options.after}
-        return [one for one in self.trials if all(one[key] == value for key, value in is_so.items())]
+                 "conversations": conversations(options), "before_s": options.before, "after_s": options.after, "bfd_ms": options.bfd}
+        return [one for one in self.trials if all(one.get(key) == value for key, value in is_so.items())]
 
     def add(self, trial):
         self.trials.append(trial)
@@ -168,10 +186,15 @@ def main():
     parser.add_argument("--store", choices=("etcd", "zookeeper"), default="etcd")
     parser.add_argument("--tcp", type=int, default=50, help="connections")
     parser.add_argument("--udp", type=int, default=50, help="conversations")
+    parser.add_argument("--slow", type=int, default=0, help="further UDP conversations, of a message every 110 s")
+    parser.add_argument("--pace", type=float, default=0.05, help="seconds from an answer to the next message (UDP: from message to message)")
+    parser.add_argument("--bfd", type=int, default=50, metavar="MS", help="interval of BFD, of which three are needed to notice something: a longer one for a busy "
+                        "machine")
     parser.add_argument("--before", type=float, default=5, help="seconds before the event")
     parser.add_argument("--after", type=float, default=10, help="seconds after it")
     parser.add_argument("--trials", type=int, default=1, help="of each event, each in a new cluster")
     parser.add_argument("--results", help="adds a line of JSON to this file for each trial, and counts those that it has")
+    parser.add_argument("--keep", metavar="DIR", help="copies logs of each trial there")
     parser.add_argument("--json", help="writes the result of the last trial to this file")
     options = parser.parse_args()
     if "all" in options.event:

@@ -1,12 +1,15 @@
 """Events in a cluster, most of them at its server 2, and what becomes of the cluster after them."""
 
 import os
+import re
 import signal
 import subprocess
 import threading
 import time
 from typing import Callable, NamedTuple
 
+from cluster import wait_until
+from cluster_ports import CUTS
 from cluster_traffic import Flood
 from namespaces import command, ip
 
@@ -16,7 +19,8 @@ VICTIM = 2
 class Scene:
     """The cluster in which an event happens, and what it needs meanwhile. `notes` are figures of the event itself."""
 
-    def __init__(self, cluster, hosts):
+    def __init__(self, cluster, hosts, options):
+        self.options = options
         self.cluster, self.hosts, self.notes, self.flood = cluster, hosts, {}, None
         self.groups = []  # control groups, and the process in each
 
@@ -37,24 +41,8 @@ def kill_agent(scene):
     scene.cluster.agents[VICTIM].kill()
 
 
-def fail_link(side):
-    def fail(scene):
-        with scene.cluster.switches[side].namespace:
-            ip(f"link set s{VICTIM} down")
-    return fail
-
-
-def fail_direction(side, to_server):
-    """One direction of a link drops all IPv4 packets, and the link stays up."""
-    rules = [("forward", "forward", f"oifname s{VICTIM}"), ("output", "output", f"oifname s{VICTIM}")] if to_server else \
-            [("prerouting", "prerouting", f"iifname s{VICTIM}")]
-
-    def fail(scene):
-        with scene.cluster.switches[side].namespace:
-            command("nft", "add table ip cut; " + "; ".join(
-                f"add chain ip cut {name} {{ type filter hook {hook} priority -300; }}; add rule ip cut {name} {what} drop"
-                for name, hook, what in rules))
-    return fail
+def cut(name):
+    return lambda scene: CUTS[name][1](scene.cluster)
 
 
 def drain(scene):
@@ -72,6 +60,94 @@ def move(scene):
             scene.cluster.operate(1, "move", str(one["shard"]), f"server{one['slave']}")
             lengths.append(time.monotonic() - begun)
     scene.notes["moved"] = len(lengths)
+
+
+def upgrade(scene):
+    begun = time.monotonic()
+    scene.notes["restarted"] = scene.cluster.upgrade()
+    scene.notes["upgraded_s"] = round(time.monotonic() - begun, 1)
+
+
+def await_status(scene, holds, seconds=300):
+    """Waits until something holds of what `millctl cluster status` says; while the store does not answer, nothing does."""
+    def is_so():
+        try:
+            return holds(scene.cluster.status())
+        except RuntimeError:
+            return False
+    wait_until(is_so, seconds, 0.5)
+
+
+def states(status):
+    return [one["state"] for one in status["servers"]]
+
+
+def masters(status):
+    return {one["master"] for one in status["shards"]}
+
+
+def rise_and_fall(scene):
+    """Waits until a server is taken out of use, has the load rise, and waits until the server is in use again."""
+    begun = time.monotonic()
+    await_status(scene, lambda status: states(status).count("spare") == 1)
+    scene.notes["spare_s"] = round(time.monotonic() - begun, 1)
+    spare = 1 + states(scene.cluster.status()).index("spare")
+    await_status(scene, lambda status: not any(spare in (one["master"], one["slave"]) for one in status["shards"]))
+    scene.flood = Flood(scene.hosts)
+    scene.flood.begin(rate=1.2 * load_of(scene.options))
+    begun = time.monotonic()
+    await_status(scene, lambda status: "spare" not in states(status))
+    scene.notes["in_use_s"] = round(time.monotonic() - begun, 1)
+    # A server that has come back gets its share two minutes later.
+    await_status(scene, lambda status: spare in masters(status))
+    scene.notes["has_shards_s"] = round(time.monotonic() - begun, 1)
+    scene.flood.end()
+
+
+def join(scene):
+    """Starts the server that has been missing, and waits until it is the master of shards."""
+    cluster, number = scene.cluster, max(scene.cluster.servers)
+    begun = time.monotonic()
+    cluster.start_server(number)
+    wait_until(lambda: all(number in hops for hops in cluster.next_hops()), 60, 0.2)
+    scene.notes["gets_packets_s"] = round(time.monotonic() - begun, 1)
+    await_status(scene, lambda status: number in masters(status))
+    scene.notes["has_shards_s"] = round(time.monotonic() - begun, 1)
+
+
+def count_special(scene):
+    """Counts fragments, and ICMP errors that say that a packet is too large, on their way from the switches to each server."""
+    kinds = {"fragments": "ip frag-off & 0x3fff != 0", "errors": "icmp type destination-unreachable icmp code 4"}
+    for switch in scene.cluster.switches.values():
+        with switch.namespace:
+            text = "add table ip seen; "
+            for hook in ("forward", "output"):
+                text += f"add chain ip seen {hook} {{ type filter hook {hook} priority 300; }}; "
+                text += "; ".join(f"add rule ip seen {hook} oifname s{number} {rule} counter comment {kind}_{number}"
+                                  for number in scene.cluster.servers for kind, rule in kinds.items()) + "; "
+            command("nft", text)
+
+
+def counted(scene):
+    """Returns what count_special counts, summed up over switches: by kind, for each server."""
+    found = {}
+    for switch in scene.cluster.switches.values():
+        with switch.namespace:
+            text = command("nft", "list", "table", "ip", "seen")
+        for packets, kind, number in re.findall(r'counter packets (\d+) bytes \d+ comment "(\w+)_(\d+)"', text):
+            of = found.setdefault(kind, dict.fromkeys(scene.cluster.servers, 0))
+            of[int(number)] += int(packets)
+    return found
+
+
+def narrow(scene):
+    """Lets the link of the customers carry less, and then that of the internet's hosts, too."""
+    for side, mtu in (("inside", 1400), ("outside", 1300)):
+        for namespace, name in ((scene.cluster.switches[side].namespace, "hosts"), (scene.hosts[side], "wire")):
+            with namespace:
+                ip(f"link set {name} mtu {mtu}")
+        time.sleep(5)
+    scene.notes.update(counted(scene))
 
 
 def cut_store(is_cut):
@@ -133,6 +209,16 @@ def overload(scene):
 OVERLOAD_S = 60
 
 
+def load_of(options):
+    """Returns packets a second that servers have of conversations, about."""
+    return 2.5 * (options.tcp + options.udp) / options.pace
+
+
+def elastic(options):
+    """Returns configurations with which one of four servers is not needed for the conversations, and is for twice as much."""
+    return f'capacity = {0.8 * load_of(options)}\nelasticity = "on"\nelasticity_in_s = 20\nelasticity_out_s = 40\n'
+
+
 class Event(NamedTuple):
     text: str
     begin: Callable
@@ -141,6 +227,9 @@ class Event(NamedTuple):
     heals: bool = True  # the server loses all its shards
     prepare: Callable = lambda scene: None
     is_slow: bool = False  # `begin` takes its time
+    absent: int = 0  # servers that are not there before
+    agent: Callable = None  # returns more of the agents' configurations
+    size: int = 100  # bytes of a message
 
 
 EVENTS = {
@@ -148,14 +237,20 @@ EVENTS = {
     "kill": Event("server 2's millrace is killed", signal_dataplane(signal.SIGKILL)),
     "stop": Event("server 2's millrace hangs, and goes on 10 s later", signal_dataplane(signal.SIGSTOP), signal_dataplane(signal.SIGCONT), 10),
     "agent": Event("server 2's agent is killed", kill_agent),
-    "inside": Event("server 2's link to the customers' switch fails", fail_link("inside")),
-    "outside": Event("server 2's link to the internet's switch fails", fail_link("outside")),
-    "inside-to": Event("packets from the customers' switch to server 2 are lost", fail_direction("inside", True)),
-    "inside-from": Event("packets from server 2 to the customers' switch are lost", fail_direction("inside", False)),
-    "outside-to": Event("packets from the internet's switch to server 2 are lost", fail_direction("outside", True)),
-    "outside-from": Event("packets from server 2 to the internet's switch are lost", fail_direction("outside", False)),
+    "inside": Event("server 2's link to the customers' switch fails", cut("inside")),
+    "outside": Event("server 2's link to the internet's switch fails", cut("outside")),
+    "inside-to": Event("packets from the customers' switch to server 2 are lost", cut("inside-to")),
+    "inside-from": Event("packets from server 2 to the customers' switch are lost", cut("inside-from")),
+    "outside-to": Event("packets from the internet's switch to server 2 are lost", cut("outside-to")),
+    "outside-from": Event("packets from server 2 to the internet's switch are lost", cut("outside-from")),
     "drain": Event("server 2 leaves (millctl cluster drain)", drain, is_slow=True),
     "move": Event("server 2's shards move to their slaves, one by one (millctl cluster move)", move, heals=False, is_slow=True),
+    "join": Event("a further server joins, and gets its share of the shards", join, heals=False, is_slow=True, absent=1),
+    "upgrade": Event("every server's millrace is restarted (millctl cluster upgrade)", upgrade, heals=False, is_slow=True),
+    "elastic": Event("the load is low, so a server is taken out of use; then high, so it comes back", rise_and_fall, heals=False, is_slow=True,
+                     agent=elastic),
+    "mtu": Event("links carry smaller packets than before: first the customers', then the internet's", narrow, heals=False, is_slow=True,
+                 prepare=count_special, size=4000),
     "store": Event("the store is gone for a minute", cut_store(True), cut_store(False), 60, heals=False),
     "overload": Event("twice the packets that servers can forward come for a minute", overload, lambda scene: scene.flood.end(), OVERLOAD_S,
                       heals=False, prepare=prepare_overload, is_slow=True),
@@ -179,7 +274,7 @@ class Happening:
         def run():
             try:
                 do()
-            except (RuntimeError, subprocess.TimeoutExpired, OSError) as error:
+            except (RuntimeError, subprocess.TimeoutExpired, TimeoutError, OSError) as error:
                 self.error = error
         self.threads.append(threading.Thread(target=run, daemon=True))
         self.threads[-1].start()
@@ -198,6 +293,10 @@ class Happening:
                 self.healed_s = round(time.monotonic() - self.begun, 1)
                 return
             time.sleep(0.2)
+
+    def goes_on(self):
+        """Returns True while an event that takes its time has not ended."""
+        return self.event.is_slow and self.threads[0].is_alive()
 
     def join(self):
         for thread in self.threads:

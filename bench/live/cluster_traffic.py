@@ -8,8 +8,8 @@ import socket
 import threading
 import time
 
+from cluster_hosts import answer
 from gre import Home, Tunnels
-from namespaces import ip
 
 SERVICE, PORT = "203.0.113.10", 80
 SINK = 9  # port of a host where datagrams of floods end
@@ -126,69 +126,32 @@ def connected(namespace, is_tcp, to, address=None):
     return made
 
 
-def add_hosts(cluster):
-    """Adds customers and the internet, each a namespace at a switch."""
-    found = {}
-    for side, (gateway, addresses) in NETWORKS.items():
-        switch = cluster.switches[side].namespace
-        hosts = cluster.add_namespace()
-        with switch:
-            ip(f"link add hosts type veth peer name wire netns {hosts.path}")
-            ip("link set hosts up")
-            ip(f"address add {gateway}/24 dev hosts")
-        with hosts:
-            ip("link set lo up")
-            ip("link set wire up")
-            for address in addresses:
-                ip(f"address add {address}/24 dev wire")
-            ip(f"route add default via {gateway}")
-        found[side] = hosts
-    return found
-
-
-def answer(listening, datagrams):
-    """Answers lines and datagrams with themselves, for ever."""
-    selector = selectors.DefaultSelector()
-    for one in listening:
-        selector.register(one, selectors.EVENT_READ, "listen")
-    for one in datagrams:
-        selector.register(one, selectors.EVENT_READ, "datagram")
-    while True:
-        for key, _ in selector.select():
-            if key.data == "listen":
-                accepted, _ = key.fileobj.accept()
-                selector.register(accepted, selectors.EVENT_READ, "line")
-                continue
-            try:
-                if key.data == "datagram":
-                    data, sender = key.fileobj.recvfrom(2000)
-                    key.fileobj.sendto(data, sender)
-                elif data := key.fileobj.recv(65536):
-                    key.fileobj.sendall(data)
-                else:
-                    selector.unregister(key.fileobj)
-                    key.fileobj.close()
-            except OSError:
-                pass
-
-
 class Conversation:
-    """A customer's: sends the next message `pace_s` after the answer (TCP), or after the last one (UDP)."""
+    """A customer's: sends the next message `pace_s` after the answer (TCP), or after the last one (UDP). Messages are `size` bytes long."""
 
-    def __init__(self, number, made, is_tcp):
-        self.number, self.socket, self.is_tcp = number, made, is_tcp
+    def __init__(self, number, made, is_tcp, pace_s, size):
+        self.number, self.socket, self.is_tcp, self.pace_s, self.size = number, made, is_tcp, pace_s, size
         self.sent, self.got, self.is_broken = 0, b"", ""
         self.answered = []  # times of answers
 
-    def text(self):
-        return f"{self.number} {self.sent} ".encode().ljust(99, b".") + b"\n"
+    def text(self, sent):
+        words = f"{self.number} {sent} ".encode()
+        return (words * (self.size // len(words) + 1))[:self.size - 1] + b"\n"
+
+    def takes(self, data):
+        """Returns True if a datagram is the answer to one that was sent."""
+        words = data.split(b" ", 2)
+        return len(words) == 3 and words[1].isdigit() and int(words[1]) <= self.sent and data == self.text(int(words[1]))
 
 
 class Traffic:
-    PACE_S = 0.05
+    """`tcp` connections, `udp` conversations with a message every `pace_s` each, and `slow` ones: less than the 2 minutes apart for which RFC 4787 lets
+    a NAT remember them."""
 
-    def __init__(self, hosts, function, tcp, udp):
-        self.hosts, self.function = hosts, function(hosts)
+    SLOW_S = 110
+
+    def __init__(self, hosts, function, tcp, udp, slow=0, pace_s=0.05, size=100):
+        self.hosts, self.function, self.pace_s, self.size = hosts, function(hosts), pace_s, size
         self.listening, self.datagrams = [], []
         for host in HOSTS:
             for kind, made in ((socket.SOCK_STREAM, self.listening), (socket.SOCK_DGRAM, self.datagrams)):
@@ -202,24 +165,24 @@ class Traffic:
         self.process.start()
         self.selector = selectors.DefaultSelector()
         self.due = []
-        self.all = [self.begin(number, number < tcp) for number in range(tcp + udp)]
+        self.all = [self.begin(number, number < tcp, self.SLOW_S if number >= tcp + udp else pace_s) for number in range(tcp + udp + slow)]
 
-    def begin(self, number, is_tcp):
+    def begin(self, number, is_tcp, pace_s):
         made = self.function.call(number, is_tcp)
-        one = Conversation(number, made, is_tcp)
+        one = Conversation(number, made, is_tcp, pace_s, self.size)
         self.selector.register(made, selectors.EVENT_READ, one)
-        heapq.heappush(self.due, (time.monotonic() + number % 50 / 1000, number))
+        heapq.heappush(self.due, (time.monotonic() + number % 50 / 50 * self.pace_s, number))
         return one
 
     def send(self, one):
         one.sent += 1
         try:
-            one.socket.send(one.text())
+            one.socket.send(one.text(one.sent))
         except OSError as error:
             if one.is_tcp:
                 one.is_broken = str(error)
         if not one.is_tcp:
-            heapq.heappush(self.due, (time.monotonic() + self.PACE_S, one.number))
+            heapq.heappush(self.due, (time.monotonic() + one.pace_s, one.number))
 
     def receive(self, one):
         try:
@@ -231,14 +194,18 @@ class Traffic:
             return
         if one.is_tcp:
             one.got += data
-            if not data or not one.text().startswith(one.got):
+            if not data or not one.text(one.sent).startswith(one.got):
                 one.is_broken = "ended" if not data else "damaged"
                 self.selector.unregister(one.socket)
                 return
-            if len(one.got) < 100:
+            if len(one.got) < one.size:
                 return
             one.got = b""
-            heapq.heappush(self.due, (time.monotonic() + self.PACE_S, one.number))
+            heapq.heappush(self.due, (time.monotonic() + one.pace_s, one.number))
+        elif not one.takes(data):
+            one.is_broken = "damaged"
+            self.selector.unregister(one.socket)
+            return
         one.answered.append(time.monotonic())
 
     def await_answers(self, seconds=0.5):
@@ -269,11 +236,11 @@ class Traffic:
         """Returns the longest time without an answer of each conversation that has not been reset or damaged, in ms."""
         found = []
         for one in self.all:
-            if one.is_broken:
+            if one.is_broken or one.pace_s == self.SLOW_S:
                 continue
             times = [at for at in one.answered if since <= at < until]
             times = [max((at for at in one.answered if at < since), default=since), *times, until]
-            found.append(1000 * (max(b - a for a, b in zip(times, times[1:])) - self.PACE_S))
+            found.append(1000 * (max(b - a for a, b in zip(times, times[1:])) - one.pace_s))
         return found
 
 

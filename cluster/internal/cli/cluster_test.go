@@ -278,6 +278,7 @@ func TestMistakes(t *testing.T) {
 		{"name = \"one\"\n", []string{"status"}, 2, "store: give etcd"},
 		{good + "session_s = 0\n", []string{"status"}, 2, "session_s is 0"},
 		{"capacity = -1\n" + good, []string{"status"}, 2, "capacity is -1"},
+		{"elasticity_in_s = 5\n" + good, []string{"status"}, 2, "elasticity_in_s is 5"},
 		{good + "cert = \"x\"\n", []string{"agent"}, 2, "cert, key and ca go together"},
 		{good + "[etcd]\nclients = \"http://127.0.0.1:1\"\n", []string{"agent"}, 2, "etcd.cluster lacks this server's name, one"},
 		{good + "[routes]\nasn = 1\n", []string{"agent"}, 2, "no [[routes.neighbor]] is named"},

@@ -32,6 +32,9 @@ type Config struct {
 	Socket   string  `toml:"socket"`
 	// Elasticity is whether the manager takes servers in and out of use by load: off, dry-run (it only logs what it would do), or on.
 	Elasticity string `toml:"elasticity"`
+	// ElasticityIn and ElasticityOut are for how many seconds the load must have been so until a server is taken in, and out.
+	ElasticityIn  int `toml:"elasticity_in_s"`
+	ElasticityOut int `toml:"elasticity_out_s"`
 
 	Store  Store   `toml:"store"`
 	Etcd   *Etcd   `toml:"etcd"`
@@ -87,7 +90,7 @@ func Read(path string) (*Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w (--config names another file; millctl cluster init makes one)", err)
 	}
-	c := &Config{Cluster: "one", Capacity: 1e6, Socket: api.DefaultSocket(), Elasticity: "off", Store: Store{Session: 2}}
+	c := &Config{Cluster: "one", Capacity: 1e6, Socket: api.DefaultSocket(), Elasticity: "off", ElasticityIn: 60, ElasticityOut: 1800, Store: Store{Session: 2}}
 	decoder := toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields()
 	if err := decoder.Decode(c); err != nil {
 		return nil, fmt.Errorf("%w: %s", ErrWrong, explain(path, err))
@@ -141,6 +144,9 @@ func (c *Config) problems() (problems []string) {
 	}
 	if !slices.Contains([]string{"off", "dry-run", "on"}, c.Elasticity) {
 		say("elasticity is %q: give off, dry-run or on", c.Elasticity)
+	}
+	if c.ElasticityIn < 10 || c.ElasticityIn > 86400 || c.ElasticityOut < 10 || c.ElasticityOut > 86400 {
+		say("elasticity_in_s is %d, elasticity_out_s is %d: give 10 to 86400", c.ElasticityIn, c.ElasticityOut)
 	}
 	if (len(c.Store.Etcd) == 0) == (len(c.Store.ZooKeeper) == 0) {
 		say("store: give etcd = [\"https://...\"], or zookeeper = [\"ADDRESS:PORT\"]")

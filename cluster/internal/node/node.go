@@ -114,6 +114,7 @@ func run(ctx context.Context, c *config.Config, self records.Member, plane *data
 	settings := manager.Config{Rules: placement.Default}
 	if c.Elasticity != "off" {
 		day := placement.Day
+		day.In, day.Out = time.Duration(c.ElasticityIn)*time.Second, time.Duration(c.ElasticityOut)*time.Second
 		settings.Elasticity, settings.DryRun = &day, c.Elasticity == "dry-run"
 	}
 	managing.Go(func() { _ = manager.New(self, settings, log).Run(ctx, client) })

@@ -84,12 +84,21 @@ func (p *plan) masterMoves(id records.ShardID, shard Shard) []step {
 	return steps
 }
 
+// meanLoad returns the load of all shards divided by their number.
+func (p *plan) meanLoad() float64 {
+	var load float64
+	for _, id := range p.ids { // sums of floats depend on the order
+		load += p.Shards[id].Load
+	}
+	return load / float64(max(len(p.ids), 1))
+}
+
 // gain returns how much better the loads are if the shard's master and slave are as in aim: by how much the most loaded server that gives
 // something away falls, but no more than by what it was loaded above the servers that get something. 0 is not worth it.
 //
 // Levelling ends: those servers were loaded less than that one, and still are, so that the loads in falling order become less, compared as words are.
 func (p *plan) gain(used map[records.ServerID]float64, shard Shard, aim [2]records.ServerID) float64 {
-	const worth = 0.1 // of Gain
+	const worth = 0.1 // of Gain; but shards are alike if no server has much to do, and then a slave's move is worth it, though it is less
 	type part struct {
 		server records.ServerID
 		more   float64
@@ -110,7 +119,10 @@ func (p *plan) gain(used map[records.ServerID]float64, shard Shard, aim [2]recor
 		}
 	}
 	above := used[giver.server] - highest
-	if giver.server == 0 || above < p.Gain || -giver.more < worth*p.Gain {
+	if giver.server == 0 || above < p.Gain {
+		return 0
+	}
+	if -giver.more < min(worth*p.Gain, p.SlaveCost/2*p.mean/p.Servers[giver.server].Capacity) {
 		return 0
 	}
 	return min(above, -giver.more)

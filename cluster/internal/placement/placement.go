@@ -89,6 +89,7 @@ func (r Rules) Next(cluster Cluster) []Change {
 	p.ids = slices.SortedFunc(maps.Keys(p.Shards), func(a, b records.ShardID) int {
 		return cmp.Or(cmp.Compare(p.Shards[b].Load, p.Shards[a].Load), cmp.Compare(a, b))
 	})
+	p.mean = p.meanLoad()
 	for _, id := range p.ids {
 		p.promote(id)
 	}
@@ -112,6 +113,7 @@ type plan struct {
 	Rules
 	Cluster
 	ids     []records.ShardID // the greatest loads first
+	mean    float64           // load of a shard
 	changes []Change
 }
 

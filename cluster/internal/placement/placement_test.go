@@ -389,6 +389,31 @@ func TestDwell(t *testing.T) {
 	}
 }
 
+// A server that joins gets its share also if there is little to do, so that each shard alone is hardly worth a move.
+func TestJoin(t *testing.T) {
+	for _, seed := range seeds(t, 5) {
+		w := newWorld(t, seed, 0)
+		w.cluster.Servers = map[records.ServerID]placement.Server{}
+		for id := records.ServerID(1); id <= 3; id++ {
+			w.cluster.Servers[id] = placement.Server{Capacity: 1, For: time.Hour}
+		}
+		w.cluster.Shards = map[records.ShardID]placement.Shard{}
+		for id := range records.ShardID(128) {
+			w.cluster.Shards[id] = placement.Shard{Load: 0.2 * 3 / 128, Master: records.ServerID(1 + id%2), Slave: records.ServerID(2 - id%2), InSync: true}
+		}
+		w.converge()
+		masters := 0
+		for _, shard := range w.cluster.Shards {
+			if shard.Master == 3 {
+				masters++
+			}
+		}
+		if masters < 128/5 {
+			t.Errorf("seed %d: server 3 is the master of %d shards", seed, masters)
+		}
+	}
+}
+
 func TestElasticity(t *testing.T) {
 	for _, seed := range seeds(t, 50) {
 		random := rand.New(rand.NewPCG(seed, 0))
