@@ -1,5 +1,7 @@
 """Tests of experiments that name a script of bench/live in place of a bench, and of the results of such a script, without a cluster."""
 
+import argparse
+import importlib.util
 import json
 import os
 import shutil
@@ -91,6 +93,19 @@ class ClusterResults(unittest.TestCase):
                               capture_output=True, text=True, timeout=60)
         self.assertEqual((done.returncode, done.stdout), (77, ""))
         self.assertRegex(done.stderr, r"\Acluster\.py: [^\n]+\n\Z")
+
+
+    def test_a_trial_that_other_programs_disturb_does_not_count(self):
+        class Disturbed:
+            @staticmethod
+            def gaps(*_, **__):
+                return [7, 180]
+
+        spec = importlib.util.spec_from_file_location("live_cluster", os.path.join(ROOT, "bench/live/cluster.py"))
+        live_cluster = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(live_cluster)
+        with self.assertRaisesRegex(RuntimeError, "waited for 180 ms before the event"):
+            live_cluster.report(Disturbed, argparse.Namespace(idle_most=150), "kill", (0, 5, 15), None)
 
 
 class StudyLive(StudyCase):

@@ -95,6 +95,8 @@ def epochs(scene):
 def report(traffic, options, name, times, happening):
     begun, event, end = times
     usual = max(traffic.gaps(begun + 1, event), default=0)
+    if usual > options.idle_most:
+        raise RuntimeError(f"a conversation waited for {usual:.0f} ms before the event: other programs need the processors")
     gaps = traffic.gaps(event, end)
     at_least = max(usual, 1000 * traffic.PACE_S)
     hit, hit_udp = (sorted(gap for gap in found if gap > at_least) for found in (gaps, traffic.gaps(event, end, kinds=(False,))))
@@ -183,6 +185,8 @@ def main():
     parser.add_argument("--udp", type=int, default=50, help="conversations")
     parser.add_argument("--before", type=float, default=5, help="seconds before the event")
     parser.add_argument("--after", type=float, default=10, help="seconds after it")
+    parser.add_argument("--idle-most", type=float, default=math.inf, metavar="MS",
+                        help="a trial does not count if a conversation waited for longer before the event")
     parser.add_argument("--trials", type=int, default=1, help="of each event, each in a new cluster")
     parser.add_argument("--results", help="adds a line of JSON to this file for each trial, and counts those that it has")
     parser.add_argument("--json", help="writes the result of the last trial to this file, with the rows and curves of all (- is standard output, "
