@@ -1,4 +1,4 @@
-"""Reads experiments, one TOML file each: the bench, its fixed and varied arguments, pictures and findings."""
+"""Reads experiments, one TOML file each: the bench or script, its fixed and varied arguments, pictures and findings."""
 
 import itertools
 import operator
@@ -10,6 +10,7 @@ import tomllib
 from dataclasses import dataclass, field
 
 import published
+from script import Script, shown_script
 
 RELATIONS = {"<": operator.lt, ">": operator.gt, "is": operator.eq}
 
@@ -59,8 +60,8 @@ _CHECKS = {
     _RATIO: _is_table(lambda given: _is_list(_is_operand)(given) and len(given) == 2), _AGREES: _is_list(_is_comparison),
 }
 
-_KEYS = {"question": _TEXT, "figures": _TEXT, "bench": _TEXT, "arguments": _TEXTS, "quick": _TEXTS, "vary": _LISTS, "quick_vary": _LISTS,
-         "generate": _COMMANDS, "quick_generate": _COMMANDS, "rounds": _NUMBER, "picture": _PICTURES, "finding": _FINDINGS, "notes": _TEXT}
+_KEYS = {"question": _TEXT, "figures": _TEXT, "bench": _TEXT, "live": _TEXT, "arguments": _TEXTS, "quick": _TEXTS, "vary": _LISTS,
+         "quick_vary": _LISTS, "generate": _COMMANDS, "quick_generate": _COMMANDS, "rounds": _NUMBER, "picture": _PICTURES, "finding": _FINDINGS, "notes": _TEXT}
 _SOURCE_KEYS = {"rows": _TABLE, "list": _TEXT, "unfold": _TEXT, "published": _TEXT}
 _PICTURE_KEYS = _SOURCE_KEYS | {"title": _TEXT, "x": _TEXT, "y": _TEXT, "per": _TEXT, "series": _TEXT, "panel": _TEXT, "x_label": _TEXT,
                                 "y_label": _TEXT, "kind": _KIND, "log_x": _YES, "log_y": _YES, "x_most": _NUMBER,
@@ -68,6 +69,7 @@ _PICTURE_KEYS = _SOURCE_KEYS | {"title": _TEXT, "x": _TEXT, "y": _TEXT, "per": _
 _FINDING_KEYS = {"text": _TEXT, "of": _TABLES, "sum": _SUM, "ratio": _RATIO, "agrees": _AGREES, "differs": _TEXT, "picture": _NUMBERS}
 _OF_KEYS = _SOURCE_KEYS | {"experiment": _TEXT, "least": _TEXT, "most": _TEXT}
 PROGRAM = "build/release/cli/millrace"  # the name in the commands that the page shows
+LIVE = "live"  # the first argument of a run of a script, whose name follows
 CAPTURE = "{capture}"  # in arguments: stands for a file, generated or given by the user
 
 
@@ -117,6 +119,7 @@ class Run:
     round: int = 1
     again: bool = False  # True: part of a second measurement, which is compared with the first one and not merged with it
     capture: Capture | None = None
+    script: Script | None = None  # is run in place of millrace
 
     @property
     def title(self):
@@ -131,7 +134,13 @@ class Run:
         return self.capture.put_into(self.arguments) if self.capture else self.arguments
 
     @property
+    def is_of_script(self):
+        return self.arguments[0] == LIVE
+
+    @property
     def shown_command(self):
+        if self.is_of_script:
+            return shown_script(self.arguments[1], PROGRAM, self.arguments[2:])
         return self.capture.shown_in(self.arguments) if self.capture else shlex.join([PROGRAM, *self.arguments])
 
 
@@ -139,7 +148,8 @@ class Run:
 class Experiment:
     name: str
     question: str
-    bench: str
+    bench: str = ""
+    live: str = ""  # in place of `bench`: the name of a script of bench/live
     figures: str = ""  # figures of papers that the experiment repeats
     arguments: list = field(default_factory=list)
     quick: list | None = None  # replaces `arguments` for the quick report
@@ -159,8 +169,12 @@ class Experiment:
     def generated(self, is_quick):
         return self.quick_generate if is_quick and self.quick_generate is not None else self.generate
 
-    def runs(self, is_quick, captures=()):
-        """Yields the runs of one round: one for each combination of `vary` and, if the experiment takes captures, for each of `captures`."""
+    def runs(self, is_quick, captures=(), of_script=None):
+        """Yields the runs of one round: one for each combination of `vary` and, if the experiment takes captures, for each of `captures`. The quick
+        report has no runs of scripts."""
+        if is_quick and self.live:
+            return
+        what = [LIVE, self.live] if self.live else ["bench", self.bench]
         vary = self.quick_vary if is_quick and self.quick_vary is not None else self.vary
         arguments = self.quick if is_quick and self.quick is not None else self.arguments
         for capture in captures if self.takes_captures else [None]:
@@ -169,7 +183,7 @@ class Experiment:
                 options = [word for name, value in varied.items() for word in (f"--{name}", str(value))]
                 if capture is not None:
                     varied = {"trace": capture.name, **varied}
-                yield Run(self.name, varied, ["bench", self.bench, *arguments, *options], capture=capture)
+                yield Run(self.name, varied, [*what, *arguments, *options], capture=capture, script=of_script)
 
 
 def _check(path, what, given, known, needed):
@@ -225,7 +239,11 @@ def read(path):
             given = tomllib.load(file)
     except (ValueError, RecursionError) as error:  # not TOML, or not UTF-8
         raise UsageError(f"{path}: {error}") from error
-    _check(path, "", given, _KEYS, ("question", "bench"))
+    _check(path, "", given, _KEYS, ("question",))
+    if ("bench" in given) == ("live" in given):
+        raise UsageError(f"{path}: give either bench or live")
+    if "live" in given and CAPTURE in given.get("arguments", []):
+        raise UsageError(f"{path}: arguments: {CAPTURE}: no script takes a capture")
     for picture in given.get("picture", []):
         _check(path, "picture: ", picture, _PICTURE_KEYS, ("title", "x", "y"))
     for finding in given.get("finding", []):

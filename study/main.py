@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 
 import report
+import script
 from experiments import Capture, UsageError, read_all
 from results import Results, check_regular
 from running import ProgramChanged, fingerprint, generated, program_fingerprint, run_all
@@ -23,7 +24,7 @@ def _arguments():
     parser = argparse.ArgumentParser(
         prog="study/run", description="Runs experiments, and makes a page of their results.",
         epilog="Runs that the same build of the program has done without failure are not repeated: an interrupted study goes on. Exit status: 0; 1 if a run "
-               "failed (a picture or finding that fails is reported only on the page), results or page cannot be written, another study is at "
+               "failed (a picture or finding that fails is reported only on the page) or cannot run here although it was asked for by name, results or page cannot be written, another study is at "
                "work in the same folder, or the program was built anew meanwhile; 2 for wrong options or experiments; 3 if a file cannot be "
                "read; 130 after an interrupt.")
     parser.add_argument("what", nargs="*", metavar="quick|full|EXPERIMENT",
@@ -41,6 +42,7 @@ def _arguments():
                         help="the millrace that is measured, with the millrace-bench beside it; build/release/cli/millrace")
     parser.add_argument("--experiments", default=os.path.join(_HERE, "experiments"), metavar="FOLDER",
                         help="folder of the experiments' files; study/experiments")
+    parser.add_argument("--live", default=script.FOLDER, metavar="FOLDER", help="folder of the scripts that experiments name; bench/live")
     parser.add_argument("--results", metavar="FILE",
                         help="run nothing: make the page of these results (.jsonl, .jsonl.xz), whichever program and machine they are of")
     options = parser.parse_args()
@@ -76,9 +78,10 @@ def _check_names(captures):
 
 class Study:
     """The experiments and captures that the options choose. `program` is the fingerprint of the program that measures;
-    `captures_of(experiment, generated)` returns the captures that are used in addition to the generated ones."""
+    `captures_of(experiment, generated)` returns the captures that are used in addition to the generated ones, `script_of(experiment)` the
+    script."""
 
-    def __init__(self, options, program, captures_of):
+    def __init__(self, options, program, captures_of, script_of):
         self.all = read_all(options.experiments)
         self.chosen, self.is_quick = _chosen(self.all, options.what)
         if options.rounds is not None and not 1 <= options.rounds <= _MOST_ROUNDS:
@@ -86,6 +89,7 @@ class Study:
         self.rounds = options.rounds or (1 if self.is_quick else 3)
         self.program = program
         self.captures = {}
+        self.scripts = {experiment.name: script_of(experiment) for experiment in self.all if experiment.live}
         for experiment in self.all:
             if experiment.takes_captures:
                 made = [generated(name, arguments, os.path.join(options.out, "captures"), self.program)
@@ -99,7 +103,7 @@ class Study:
             print("study/run: warning: --in: no experiment that is asked for takes a capture", file=sys.stderr)
 
     def runs(self, experiment):
-        return list(experiment.runs(self.is_quick, self.captures.get(experiment.name, [])))
+        return list(experiment.runs(self.is_quick, self.captures.get(experiment.name, []), self.scripts.get(experiment.name)))
 
     def planned(self, again):
         """Returns the runs round by round, so that the spread of each run includes changes of the machine from hour to hour."""
@@ -118,7 +122,15 @@ def _to_measure(options):
     if not os.path.exists(options.program):
         raise UsageError(f"{options.program} is not there: ./demo builds it, or give --program")
     captures = [Capture(os.path.splitext(os.path.basename(file))[0], file, fingerprint(file)) for file in options.captures]
-    return Study(options, program_fingerprint(options.program), lambda experiment, made: captures)
+    return Study(options, program_fingerprint(options.program), lambda experiment, made: captures,
+                 lambda experiment: _script(experiment, options))
+
+
+def _script(experiment, options):
+    try:
+        return script.named(experiment.live, options.live, options.program)
+    except OSError as error:
+        raise UsageError(f"{experiment.name}.toml: live: {experiment.live}: {error.filename}: {error.strerror}") from error
 
 
 def _to_show(options, results):
@@ -127,13 +139,14 @@ def _to_show(options, results):
         why = f" ({results.damaged[0]})" if results.damaged else ""
         raise UsageError(f"--results {options.results}: no results in it{why}: give what study/run has written")
     program = results.records[-1]["program"]
-    return Study(options, program, lambda experiment, made: results.captures_of(experiment, program, {capture.name for capture in made}))
+    return Study(options, program, lambda experiment, made: results.captures_of(experiment, program, {capture.name for capture in made}),
+                 lambda experiment: results.script_of(experiment, program))
 
 
 def _list(study, runs, results):
     for run in runs:
         record = results.of(run, study.program)
-        state = "to do" if record is None else "failed" if "failed" in record else f"done in {record['seconds']} s"
+        state = "to do" if record is None else "failed" if "failed" in record else "left out" if "left_out" in record else f"done in {record['seconds']} s"
         print(f"{run.title}{f', round {run.round}' if study.rounds > 1 else ''}: {state}")
 
 
@@ -198,7 +211,11 @@ def _study():
     failed = [run for run in runs if "failed" in (results.of(run, study.program) or {})]
     for run in failed:
         print(f"study/run: {run.title}: {results.of(run, study.program)['failed']}", file=sys.stderr)
-    return INTERRUPTED if interrupted else _FAILED if failed else 0
+    left_out = {(run.experiment, why): True for run in runs if (why := (results.of(run, study.program) or {}).get("left_out"))}
+    for experiment, why in left_out:
+        print(f"study/run: {experiment} is left out, since it cannot run here: {why}", file=sys.stderr)
+    asked_for = any(experiment in options.what for experiment, _ in left_out)
+    return INTERRUPTED if interrupted else _FAILED if failed or asked_for else 0
 
 
 def main():

@@ -31,6 +31,7 @@ class Measured:
         self._together = []  # a pair for each run: the varied options, and the run's result merged over all rounds
         self._by_round = {}  # by number of the round: such pairs with the results of that round
         self.failed = []
+        self.left_out = []  # why runs were left out, each reason once
         self.machines = []  # of all results
         self.rounds = []  # for each run the number of rounds with a result
         warnings = []
@@ -45,7 +46,10 @@ class Measured:
             except _DATA_ERRORS as error:
                 self.failed.append({"command": run.shown_command, "why": f"its rounds do not fit together: {error}"})
                 records, good = [], []
-            self.rounds.append(len(good))
+            left_out = [record["left_out"] for record in records if "left_out" in record]
+            self.left_out = list(dict.fromkeys(self.left_out + left_out))
+            if good or not left_out:
+                self.rounds.append(len(good))
             warnings += [line for record in records for line in record.get("warnings", [])]
             if good:
                 self.machines += [result["machine"] for result in good if isinstance(result.get("machine"), dict)]
@@ -272,7 +276,7 @@ def _section(experiment, runs, measured, again, is_quick):
     findings, failed_findings = _findings(experiment, measured, shown, is_quick)
     return {"name": experiment.name, "question": experiment.question, "figures": experiment.figures, "notes": experiment.notes,
             "commands": [run.shown_command for run in runs],
-            "warnings": of_it.warnings, "failed": of_it.failed + failed_pictures + failed_findings, "pictures": pictures, "findings": findings,
+            "warnings": of_it.warnings, "left_out": of_it.left_out, "failed": of_it.failed + failed_pictures + failed_findings, "pictures": pictures, "findings": findings,
             "generated": [run.capture.shown_command for run in runs if run.capture is not None and run.capture.command],
             "rounds": sorted(set(of_it.rounds)), "rounds_again": sorted(set(again.rounds) - {0})}
 

@@ -7,6 +7,7 @@ import os
 from dataclasses import replace
 
 from experiments import Capture, shown_path
+from script import Script
 
 _HOLDS = {"experiment": str, "varied": dict, "arguments": list, "round": int, "program": str}
 _MOST_DAMAGED = 10  # lines that are reported
@@ -51,7 +52,7 @@ def _check_record(given):
     seconds = given.get("seconds") if isinstance(given, dict) else None
     if not (type(seconds) in (int, float) and 0 <= seconds <= _MOST_SECONDS and _is_texts(given.get("warnings", []))
             and all(type(given.get(key)) is kind for key, kind in _HOLDS.items())
-            and (isinstance(given.get("result"), dict) or isinstance(given.get("failed"), str))):
+            and (isinstance(given.get("result"), dict) or any(isinstance(given.get(key), str) for key in ("failed", "left_out")))):
         raise ValueError("no record of a run")
     if "result" in given:
         check_result(given["result"])
@@ -108,12 +109,17 @@ class Results:
         last = dict(pair for pair in named if _is_texts(list(pair)) and pair[0] not in but)
         return [Capture(name, f"{name}.pcap", digest) for name, digest in last.items()]
 
+    def script_of(self, experiment, program):
+        """Returns the script of the experiment's last record, which names only its fingerprint."""
+        return next((Script("", "", record["script"]) for record in reversed(self.records)
+                     if (record["experiment"], record["program"]) == (experiment.name, program) and isinstance(record.get("script"), str)), None)
+
     def of(self, run, program):
-        """Returns the program's last record of a run in its round, or None. The capture must have the same fingerprint, too."""
+        """Returns the program's last record of a run in its round, or None. The capture or script must have the same fingerprint, too."""
         for record in reversed(self.records):
             what = (record["experiment"], record["arguments"], record["round"], record.get("again", False), record["program"],
-                    record.get("capture"))
-            if what == (run.experiment, run.arguments, run.round, run.again, program, run.fingerprint):
+                    record.get("capture"), record.get("script"))
+            if what == (run.experiment, run.arguments, run.round, run.again, program, run.fingerprint, run.script and run.script.fingerprint):
                 return record
         return None
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from experiments import CAPTURE, Capture, shown_path
 from results import check_regular, check_result, parsed
+from script import CANNOT_RUN, run_script
 
 _MEASURES = "millrace-bench"  # the program that `millrace bench` runs
 _WARNING = "warning: "  # marks a warning in a line of the program's output
@@ -79,13 +80,22 @@ class RunFailed(Exception):
     """Says why a run has no result."""
 
 
+class LeftOut(Exception):
+    """Says why a script cannot run here."""
+
+
 class ProgramChanged(Exception):
     """Says that the program was built anew meanwhile: measurements of the new build must not be mixed with the earlier ones."""
 
 
-def _answer(program, arguments, capture=None):
-    """Returns standard output and the warnings, in which the capture's path is shortened as by `shown_path`. Raises RunFailed."""
-    done = subprocess.run([program, *arguments], capture_output=True, text=True)
+def _answer(program, arguments, capture=None, script=None):
+    """Returns standard output and the warnings, in which the capture's path is shortened as by `shown_path`. Raises RunFailed or LeftOut."""
+    if script is None:
+        done = subprocess.run([program, *arguments], capture_output=True, text=True)
+    else:
+        done = run_script(script.command(program, arguments))
+        if done.returncode == CANNOT_RUN:
+            raise LeftOut((done.stderr.strip().splitlines() or [f"status {CANNOT_RUN}"])[-1])
     if done.returncode == 130:
         raise KeyboardInterrupt
     given, beside = done.stdout, done.stderr.strip()
@@ -115,7 +125,8 @@ def _make(program, capture):
 
 
 def run_all(program, runs, results):
-    """Runs all runs without a result in `results`. A failed run is recorded, too, and tried again the next time. Raises ProgramChanged."""
+    """Runs all runs without a result in `results`. A run that failed or was left out is recorded, too, and tried again the next time. Raises
+    ProgramChanged."""
     of_program = program_fingerprint(program)
     missing = [run for run in runs if "result" not in (results.of(run, of_program) or {})]
 
@@ -131,10 +142,12 @@ def run_all(program, runs, results):
         began = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         record = {"experiment": run.experiment, "varied": run.varied, "arguments": run.arguments, "round": run.round, "again": run.again,
                   "program": of_program, "capture": run.fingerprint, "began": began}
+        if run.script is not None:
+            record["script"] = run.script.fingerprint
         try:
             if run.capture is not None and run.capture.command:
                 _make(program, run.capture)
-            answer, warnings = _answer(program, [*run.command, "--json", "-"], run.capture)
+            answer, warnings = _answer(program, [*(run.arguments[2:] if run.script else run.command), "--json", "-"], run.capture, run.script)
             try:
                 result = parsed(answer)
                 check_result(result)
@@ -143,6 +156,8 @@ def run_all(program, runs, results):
             record |= {"result": result, "warnings": warnings}
         except RunFailed as error:
             record["failed"] = str(error)
+        except LeftOut as error:
+            record["left_out"] = str(error)
         record["seconds"] = round(time.monotonic() - start, 1)
         results.add(record)
         progress.step(record["seconds"])

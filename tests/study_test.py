@@ -18,6 +18,7 @@ import unittest
 
 from study_case import CAPTURE, EXPERIMENT, PROGRAM, ROOT, RUN, StudyCase
 from study_faults import StudyFaults  # noqa: F401  unittest runs the imported tests, too
+from study_live import ClusterResults, Repository, StudyLive  # noqa: F401  unittest runs the imported tests, too
 from study_page import StudyPage  # noqa: F401  unittest runs the imported tests, too
 
 sys.path.insert(0, os.path.join(ROOT, "study"))

@@ -9,12 +9,16 @@ programs: the service need not run).
 
 A conversation is interrupted if it waits longer for an answer than any conversation did before the event, and longer than it takes to
 lose one datagram. With --results each trial is a line of JSON in a file, and trials that are there already are not run again.
+
+Exit status: 0; 1 if a trial could not be made; 77 if no cluster can be made here, and standard error says why.
 """
 
 import argparse
+import contextlib
 import json
 import math
 import os
+import signal
 import statistics
 import sys
 import time
@@ -23,22 +27,32 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 from cluster import Cluster, missing, wait_until  # pylint: disable=wrong-import-position
 from cluster_events import EVENTS, VICTIM, Happening, Scene  # pylint: disable=wrong-import-position
 from cluster_hosts import add_hosts  # pylint: disable=wrong-import-position
+from cluster_results import busy, curves, machine, rows  # pylint: disable=wrong-import-position
 from cluster_traffic import FUNCTIONS, NETWORKS, Traffic  # pylint: disable=wrong-import-position
 
 
-def chart(times, begin, end, event, step=0.1):
-    """Prints answers a second, a line for each `step` seconds."""
-    counts = [0] * round((end - begin) / step)
+CANNOT_RUN, ENDED = 77, 143
+
+
+def curve_of(times, begin, end, event, step=0.1):
+    """Returns answers a second for each whole tenth of a second, by the time after the event."""
+    counts = [0] * math.floor((end - begin) / step + 1e-6)
     for at in times:
         place = math.floor((at - begin) / step)
         if 0 <= place < len(counts):
             counts[place] += 1
-    most = max(counts)
-    for place, count in enumerate(counts):
-        at = begin + place * step
-        mark = " <- the event" if at <= event < at + step else ""
-        print(f"{at - event:7.1f} s {count / step:8.0f}/s {'#' * round(40 * count / max(most, 1))}{mark}")
-    return [{"at_s": round(begin + n * step - event, 2), "answers_per_s": count / step} for n, count in enumerate(counts)]
+    return [{"at_s": round(begin + n * step - event, 2), "answers_per_s": round(count / step, 1)} for n, count in enumerate(counts)]
+
+
+def chart(curve, until_s):
+    """Prints the part of a curve from a second before the event to `until_s` after it: a line for each tenth of a second, or for some."""
+    shown = [(one["at_s"], one["answers_per_s"]) for one in curve if -1 <= one["at_s"] < until_s]
+    each = max(len(shown) // 60, 1)
+    shown = [(some[0][0], statistics.mean(answers for _, answers in some)) for some in (shown[at:at + each] for at in range(0, len(shown), each))]
+    most = max(answers for _, answers in shown)
+    for number, (at, answers) in enumerate(shown):
+        mark = " <- the event" if at <= 0 and (number + 1 == len(shown) or shown[number + 1][0] > 0) else ""
+        print(f"{at:7.1f} s {answers:8.0f}/s {'#' * round(40 * answers / max(most, 1))}{mark}")
 
 
 def measure(cluster, options, name):
@@ -88,15 +102,18 @@ def epochs(scene):
 def report(traffic, options, name, times, happening):
     begun, event, end = times
     usual = max(traffic.gaps(begun + 1, event), default=0)
+    if usual > options.idle_most:
+        raise RuntimeError(f"a conversation waited for {usual:.0f} ms before the event: other programs need the processors")
     gaps = traffic.gaps(event, end)
-    hit = sorted(gap for gap in gaps if gap > max(usual, 1000 * min(traffic.pace_s, 0.05)))
+    at_least = max(usual, 1000 * min(traffic.pace_s, 0.05))
+    hit, hit_udp = (sorted(gap for gap in found if gap > at_least) for found in (gaps, traffic.gaps(event, end, kinds=(False,))))
     slow = [one for one in traffic.all if one.pace_s == traffic.SLOW_S]
     broken = [one for one in traffic.all if one.is_broken]
     damaged = sum(one.is_broken == "damaged" for one in broken)
     lost = sum(one.sent - len(one.answered) for one in traffic.all if not one.is_tcp)
     print(f"\n{EVENTS[name].text}:\n")
-    is_slow = EVENTS[name].is_slow
-    curve = chart([at for one in traffic.all for at in one.answered], event - 1, end if is_slow else event + 3, event, max((end - event) / 60, 0.1) if is_slow else 0.1)
+    curve = curve_of([at for one in traffic.all for at in one.answered], event - max(math.floor(options.before) - 1, 1), end, event)
+    chart(curve, (end - event) if EVENTS[name].is_slow else 3)
     print(f"\n{len(hit)} of {len(gaps)} conversations were interrupted", end="")
     print(f": for {statistics.median(hit):.0f} ms in the median, {hit[-1]:.0f} ms at most." if hit else ".")
     print(f"(Before, the longest wait was {usual:.0f} ms.)")
@@ -110,7 +127,7 @@ def report(traffic, options, name, times, happening):
         print(f"Every shard had two copies again after {happening.healed_s:.1f} s.")
     return {"event": name, "interruption_ms": {"of": len(hit), "median": statistics.median(hit) if hit else 0,
                                                "most": hit[-1] if hit else 0, "all": [round(gap, 1) for gap in hit],
-                                               "idle_most": round(usual, 1)},
+                                               "udp": [round(gap, 1) for gap in hit_udp], "idle_most": round(usual, 1)},
             "resets": len(broken) - damaged, "damaged": damaged, "broken": [f"{one.number}: {one.is_broken}" for one in broken], "lost": lost,
             "healed_s": happening.healed_s, "conversations": conversations(options), "slow_sent_answered": [sum(one.sent for one in slow), sum(len(one.answered) for one in slow)], "servers": options.servers,
             "function": options.function, "store": options.store, "before_s": options.before, "after_s": options.after, "bfd_ms": options.bfd, "notes": happening.scene.notes, "curve": curve}
@@ -192,15 +209,25 @@ def main():
                         "machine")
     parser.add_argument("--before", type=float, default=5, help="seconds before the event")
     parser.add_argument("--after", type=float, default=10, help="seconds after it")
+    parser.add_argument("--idle-most", type=float, default=math.inf, metavar="MS",
+                        help="a trial does not count if a conversation waited for longer before the event")
     parser.add_argument("--trials", type=int, default=1, help="of each event, each in a new cluster")
     parser.add_argument("--results", help="adds a line of JSON to this file for each trial, and counts those that it has")
     parser.add_argument("--keep", metavar="DIR", help="copies logs of each trial there")
-    parser.add_argument("--json", help="writes the result of the last trial to this file")
+    parser.add_argument("--json", help="writes the result of the last trial to this file, with the rows and curves of all (- is standard output, "
+                        "which then has nothing else)")
     options = parser.parse_args()
     if "all" in options.event:
         options.event = list(EVENTS)
     if why := missing(options.millctl_cluster, options.store):
-        sys.exit(f"cluster.py: {why}")
+        print(f"cluster.py: {why}", file=sys.stderr)
+        sys.exit(CANNOT_RUN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(ENDED))  # so that the cluster is ended, too
+    if warning := busy():
+        print(f"cluster.py: {warning}", file=sys.stderr)
+    out = sys.stdout
+    if options.json == "-":
+        sys.stdout = open(os.devnull, "w", encoding="ascii")  # pylint: disable=consider-using-with
     results, failed = Results(options.results), 0
     for number in range(options.trials):
         for name in options.event:
@@ -212,8 +239,10 @@ def main():
                 failed += 1
                 print(f"cluster.py: {name}: the trial could not be made: {error}", file=sys.stderr)
     if options.json and results.trials:
-        with open(options.json, "w", encoding="ascii") as file:
-            json.dump(results.trials[-1], file, indent=1)
+        trials = [one for name in options.event for one in results.of(options, name)]
+        whole = results.trials[-1] | {"machine": machine(), "results": rows(trials), "curve": curves(trials)}
+        with contextlib.nullcontext(out) if options.json == "-" else open(options.json, "w", encoding="ascii") as file:
+            json.dump(whole, file, indent=1)
     if options.trials > 1 or options.results or len(options.event) > 1:
         summarize(results, options)
     sys.exit(1 if failed else 0)

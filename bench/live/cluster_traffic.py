@@ -232,11 +232,11 @@ class Traffic:
         for one in (*self.listening, *self.datagrams, *(one.socket for one in self.all)):
             one.close()
 
-    def gaps(self, since, until):
-        """Returns the longest time without an answer of each conversation that has not been reset or damaged, in ms."""
+    def gaps(self, since, until, kinds=(True, False)):
+        """Returns the longest time without an answer of each conversation that has not been reset or damaged, in ms. `kinds`: TCP, or not."""
         found = []
         for one in self.all:
-            if one.is_broken or one.pace_s == self.SLOW_S:
+            if one.is_broken or one.is_tcp not in kinds or one.pace_s == self.SLOW_S:
                 continue
             times = [at for at in one.answered if since <= at < until]
             times = [max((at for at in one.answered if at < since), default=since), *times, until]
