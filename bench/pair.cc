@@ -3,13 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <span>
-#include <thread>
 #include <utility>
 
 #include "bench/clock.h"
@@ -30,7 +28,7 @@ namespace {
 constexpr unsigned kShards = 512;
 constexpr std::chrono::seconds kPatience{120};
 
-/// A way of datagrams from one thread to another. A datagram that finds no room is lost.
+/// A way of datagrams from one server to the other. A datagram that finds no room is lost.
 class Channel {
  public:
   static Result<std::unique_ptr<Channel>> create() {
@@ -54,6 +52,7 @@ class Channel {
     full_.push({&pointer, 1});
     sent_ += datagram.size();
   }
+  bool is_empty() const { return full_.is_empty(); }
   /// Calls `take(datagram)` for what has come, `most` at most.
   template <class Take>
   void receive(unsigned most, Take&& take) {
@@ -64,7 +63,7 @@ class Channel {
       free_.push({&pointer, 1});
     }
   }
-  /// Returns how many bytes were sent. For the sending thread.
+  /// Returns how many bytes were sent.
   std::uint64_t sent() const { return sent_; }
 
  private:
@@ -86,9 +85,9 @@ class Channel {
 class Server final : public WorkersCopies::Way, private Line::Between {
  public:
   /// `to`, `from`: the ways to the other server and back; null: there is none.
-  static Result<std::unique_ptr<Server>> create(const PairOptions& options, unsigned number,
-                                                Channel* to, Channel* from) {
-    std::unique_ptr<Server> made(new Server);
+  static Result<std::unique_ptr<Server>> create(const PairOptions& options, const CycleClock& clock,
+                                                unsigned number, Channel* to, Channel* from) {
+    std::unique_ptr<Server> made(new Server(clock));
     // Room for twice as many customers: each server gives half of the blocks.
     const auto config = parse_config(
         nat_configuration({.connections = 2 * options.sessions, .users = 2 * options.customers}),
@@ -138,27 +137,32 @@ class Server final : public WorkersCopies::Way, private Line::Between {
   Copies& copies() { return *copies_; }
   bool may_give() const { return deployment_->may_give(); }
 
-  /// Serves without packets until `stop`.
-  void idle(const std::atomic<bool>& stop) {
-    const auto start = std::chrono::steady_clock::now();
-    auto next = std::make_unique<Burst>();
-    auto after = std::make_unique<Burst>();
-    while (!stop.load(std::memory_order_relaxed)) {
-      const auto passed = std::chrono::steady_clock::now() - start;
-      after->now = Tick::from_ms(static_cast<std::uint64_t>(
-          std::chrono::duration_cast<std::chrono::milliseconds>(passed).count()));
-      between_bursts(*next, *after);
-    }
-  }
+  /// The other server, which gets a turn each millisecond; null: none.
+  void set_other(Server* other) { other_ = other; }
+  /// Returns the nanoseconds that the other server's turns have taken since the last call.
+  double take_ns_of_other() { return std::exchange(ns_of_other_, 0); }
 
  private:
-  Server() = default;
+  explicit Server(const CycleClock& clock) : clock_(clock) {}
   void between_bursts(Burst& next, Burst& after) override {
     constexpr unsigned kAtOnce = 8;
     from_->receive(kAtOnce, [&](std::span<const std::byte> datagram) {
       workers_->take(datagram, false, after.now);
     });
     workers_->between_bursts(next, after);
+    if (other_ == nullptr || std::exchange(last_, after.now) == after.now) return;
+    const std::uint64_t start = clock_.begin();
+    other_->take_turn();
+    ns_of_other_ += clock_.ns_since(start);
+  }
+  /// Serves without packets until nothing is left to receive.
+  void take_turn() {
+    const auto passed = std::chrono::steady_clock::now() - start_;
+    after_->now = Tick::from_ms(static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::milliseconds>(passed).count()));
+    do {
+      between_bursts(*next_, *after_);
+    } while (!from_->is_empty());
   }
 
   std::unique_ptr<FunctionDeployment> deployment_;
@@ -168,30 +172,13 @@ class Server final : public WorkersCopies::Way, private Line::Between {
   std::shared_ptr<Owners> owners_;
   std::unique_ptr<Copies> copies_;
   std::unique_ptr<WorkersCopies> workers_;
-};
-
-/// The other server, on a thread of its own.
-class Other {
- public:
-  static Result<std::unique_ptr<Other>> create(const PairOptions& options, Channel* to,
-                                               Channel* from) {
-    auto server = Server::create(options, 2, to, from);
-    if (!server) return std::unexpected(server.error());
-    std::unique_ptr<Other> made(new Other(std::move(*server)));
-    made->thread_ = std::jthread([is = made.get()] { is->server_->idle(is->stop_); });
-    return made;
-  }
-  ~Other() { stop_ = true; }
-  Other(const Other&) = delete;
-  Other& operator=(const Other&) = delete;
-  Server& server() { return *server_; }
-
- private:
-  explicit Other(std::unique_ptr<Server> server) : server_(std::move(server)) {}
-
-  std::unique_ptr<Server> server_;
-  std::atomic<bool> stop_ = false;
-  std::jthread thread_;
+  const CycleClock& clock_;
+  Server* other_ = nullptr;
+  double ns_of_other_ = 0;
+  Tick last_{};
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::unique_ptr<Burst> next_ = std::make_unique<Burst>();
+  std::unique_ptr<Burst> after_ = std::make_unique<Burst>();
 };
 
 struct Samples {
@@ -215,7 +202,7 @@ class Trial {
         *channel = std::move(*made);
       }
     }
-    auto server = Server::create(options, 1, trial->there_.get(), trial->back_.get());
+    auto server = Server::create(options, clock, 1, trial->there_.get(), trial->back_.get());
     if (!server) return std::unexpected(server.error());
     trial->server_ = std::move(*server);
     if (is_copied) {
@@ -243,11 +230,20 @@ class Trial {
                                 options.seed)) {}
   static constexpr unsigned kFrameBytes = 64;
 
-  /// Starts the other server, and waits until the two have met.
-  Result<void> meet() {
-    auto other = Other::create(options_, back_.get(), there_.get());
+  /// Starts another server in place of the one that there was.
+  Result<void> start_other() {
+    server_->set_other(nullptr);
+    other_.reset();
+    auto other = Server::create(options_, clock_, 2, back_.get(), there_.get());
     if (!other) return std::unexpected(other.error());
     other_ = std::move(*other);
+    server_->set_other(other_.get());
+    return {};
+  }
+
+  /// Starts the other server, and waits until the two have met.
+  Result<void> meet() {
+    if (auto ok = start_other(); !ok) return ok;
     return wait_until([this] { return server_->copies().status().is_in_sync; },
                       "the other server is not in sync");
   }
@@ -265,12 +261,13 @@ class Trial {
     return {};
   }
 
-  /// Returns the nanoseconds that an act takes.
+  /// Returns the nanoseconds that an act takes, without the other server's turns.
   Result<double> timed(const NatPort::Act& act) {
     port_.play(act);
+    server_->take_ns_of_other();
     const std::uint64_t start = clock_.begin();
     server_->line().run(port_);
-    const double ns = clock_.ns_since(start);
+    const double ns = clock_.ns_since(start) - server_->take_ns_of_other();
     if (port_.wrong() == 0 && port_.forwarded() == act.packets) return ns;
     return std::unexpected(Error{fmt::format("of {} packets {} left, {} of them not as they must",
                                              act.packets, port_.forwarded(), port_.wrong())});
@@ -302,7 +299,7 @@ class Trial {
     return wait_until(
         [this] {
           return server_->copies().status().is_in_sync &&
-                 other_->server().line().live().v4 == sessions_.size();
+                 other_->line().live().v4 == sessions_.size();
         },
         "the other server has not got all sessions");
   }
@@ -329,17 +326,13 @@ class Trial {
 
   /// Gives the pair another server, which has nothing, while packets flow.
   Result<void> copy_anew(Samples& samples) {
-    other_.reset();
     const std::uint64_t before = there_->sent();
-    auto other = Other::create(options_, back_.get(), there_.get());
-    if (!other) return std::unexpected(other.error());
-    other_ = std::move(*other);
+    if (auto ok = start_other(); !ok) return ok;
     const auto start = std::chrono::steady_clock::now();
     double ns = 0;
     std::uint64_t packets = 0;
     const auto is_done = [this] {
-      return other_->server().copies().status().is_in_sync &&
-             other_->server().line().live().v4 == sessions_.size();
+      return other_->copies().status().is_in_sync && other_->line().live().v4 == sessions_.size();
     };
     do {
       constexpr std::uint64_t kSome = 200'000;
@@ -351,8 +344,7 @@ class Trial {
       if (std::chrono::steady_clock::now() - start > kPatience)
         return std::unexpected(Error{"the other server has not got all sessions within 120 s"});
     } while (!is_done());
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    samples.copying_s.push_back(took.count());
+    samples.copying_s.push_back(ns / 1e9);
     samples.while_copying.push_back(1000 * static_cast<double>(packets) / ns);
     samples.copying_bytes = static_cast<double>(there_->sent() - before);
     return {};
@@ -367,7 +359,7 @@ class Trial {
   std::unique_ptr<Channel> there_;
   std::unique_ptr<Channel> back_;
   std::unique_ptr<Server> server_;
-  std::unique_ptr<Other> other_;
+  std::unique_ptr<Server> other_;
 };
 
 std::vector<double> ratios(const std::vector<double>& of, const std::vector<double>& to) {

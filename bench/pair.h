@@ -1,8 +1,9 @@
 // The question: what does it cost that another server has all sessions, too ([pair])?
 //
 // NAT on one core, from memory, alone and with a copy (worker/workers_copies.h). The other server
-// is a thread of this process, with a line of its own; what the two tell each other is sealed and
-// opened as on a network, and passed in memory.
+// has a line of its own, and a turn each millisecond on the same core, which is not counted: on
+// another processor it would slow this one wherever the two are threads of one core. What the two
+// tell each other is sealed and opened as on a network, and passed in memory.
 //
 // 1. New sessions: a customer's packet and the reply, which proves the session.
 // 2. Established: half of the packets go each way, sessions in random order.

@@ -94,8 +94,8 @@ void add_bench_pair(CLI::App& bench, Run& run) {
   add_whole(*command, "--burst", options.burst, "Packets a burst", 1, 64);
   pair->add_to(*command, options);
   command->footer(
-      "\nThe other server is a thread of this process. Its work is not counted, but it needs a\n"
-      "processor of its own.\n\n"
+      "\nThe other server runs on the same core: it gets a turn each millisecond, which is not\n"
+      "counted.\n\n"
       "Example: millrace bench pair --sessions 5000000 --json pair.json");
   command->callback([&run, pair, command] {
     if (pair->quick && command->count("--sessions") == 0) pair->options.sessions = 20'000;

@@ -27,7 +27,7 @@ def rows(trials):
         healed = [one["healed_s"] for one in of_it if one["healed_s"] is not None]
         found.append({
             "event": event, "function": of_it[0]["function"], "store": of_it[0]["store"], "servers": of_it[0]["servers"], "trials": len(of_it),
-            "of": sum(sum(one["conversations"].values()) for one in of_it), "interrupted": sum(one["of"] for one in waits),
+            "of": sum(one["conversations"]["tcp"] + one["conversations"]["udp"] for one in of_it), "interrupted": sum(one["of"] for one in waits),
             **_spread("interruption_ms", [gap for one in waits for gap in one["all"]] or [0]),
             **_spread("udp_ms", [gap for one in waits for gap in one.get("udp", [])] or [0]), "idle_ms": max(one["idle_most"] for one in waits),
             **{what: sum(one[what] for one in of_it) for what in ("resets", "damaged", "lost")},
