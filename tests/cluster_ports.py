@@ -198,7 +198,6 @@ class Customers:
         if left == 0:
             self.end(session)
             return
-        # A socket whose SYN was answered by an ICMP error is readable all the time, though there is nothing to read.
         if not session.is_registered and session.is_connected():
             self.selector.register(session.socket, selectors.EVENT_READ, session)
             session.is_registered = True
@@ -211,12 +210,19 @@ class Customers:
         self.counts[happened] += 1
         if happened in ("end", "reset", "error") and session.is_tcp:
             self.end(session)
+        elif not happened:
+            self.leave(session)
+
+    def leave(self, session):
+        """Waits no more for answers, until the next message: with an ICMP error a socket may be readable all the time, though there is nothing to read."""
+        if session.is_registered:
+            self.selector.unregister(session.socket)
+            session.is_registered = False
 
     def end(self, session):
         self.counts["sessions"] += 1
         self.log.append((session.opened, session.answered))
-        if session.is_registered:
-            self.selector.unregister(session.socket)
+        self.leave(session)
         session.socket.close()
 
     def stop(self):
