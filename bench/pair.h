@@ -1,7 +1,7 @@
 // The question: what does it cost that another server has all sessions, too ([pair])?
 //
 // NAT on one core, from memory, alone and with a copy (worker/workers_copies.h). The other server
-// has a line of its own, and a turn each millisecond on the same core, which is not counted: on
+// has a line of its own, and a turn every 5 ms on the same core, which is not counted: on
 // another processor it would slow this one wherever the two are threads of one core. What the two
 // tell each other is sealed and opened as on a network, and passed in memory.
 //

@@ -94,7 +94,7 @@ void add_bench_pair(CLI::App& bench, Run& run) {
   add_whole(*command, "--burst", options.burst, "Packets a burst", 1, 64);
   pair->add_to(*command, options);
   command->footer(
-      "\nThe other server runs on the same core: it gets a turn each millisecond, which is not\n"
+      "\nThe other server runs on the same core: it gets a turn every 5 ms, which is not\n"
       "counted.\n\n"
       "Example: millrace bench pair --sessions 5000000 --json pair.json");
   command->callback([&run, pair, command] {
