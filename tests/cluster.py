@@ -239,7 +239,7 @@ class Cluster:
             raise RuntimeError(f"{' '.join(words)}: {done.returncode}, {done.stderr}")
         return done.stdout
 
-    def upgrade(self, seconds=900):
+    def upgrade(self, *words, seconds=900):
         """Has `millctl cluster upgrade` restart the servers one by one, and returns their numbers. Its command asks this process, which has started
         them."""
         asked, done, restarted = self.path("restart-asked"), self.path("restart-done"), []
@@ -255,7 +255,7 @@ class Cluster:
                     file.write("done\n")
 
         threading.Thread(target=restart, daemon=True).start()
-        self.operate(1, "upgrade", "--restart", f"echo $MILLRACE_SERVER > {asked}; read done < {done}", seconds=seconds)
+        self.operate(1, "upgrade", "--restart", f"echo $MILLRACE_SERVER > {asked}; read done < {done}", *words, seconds=seconds)
         return restarted
 
     def status(self, number=1):
