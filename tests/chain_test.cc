@@ -355,10 +355,12 @@ TEST(Chain, PassesOnWhatCollides) {
 TEST(Chain, NamesEachPartAndPutsThemOneBehindTheOther) {
   Played chain("bcf");
   const auto parts = chain.line->carried_parts();
-  ASSERT_EQ(parts.size(), 6U);
+  ASSERT_EQ(parts.size(), 8U) << "three of each family, and the heads of its records";
   EXPECT_EQ(parts[0].name(), "balance");
   EXPECT_EQ(parts[1].name(), "count");
   EXPECT_EQ(parts[2].name(), "forward");
+  EXPECT_EQ(parts[6].family, kCarriedHead + 4);
+  EXPECT_EQ(parts[7].family, kCarriedHead + 6);
   const Part whole = chain.chain->v4().part();
   EXPECT_EQ(whole.originator_bytes, 16U)
       << "two bytes of the balancer, then eight of `count` at offset 8";

@@ -240,7 +240,7 @@ class Cluster:
         return done.stdout
 
     def upgrade(self, *words, seconds=900):
-        """Has `millctl cluster upgrade` restart the servers one by one, and returns their numbers. Its command asks this process, which has started
+        """Has `millctl cluster upgrade` with these words restart servers one by one, and returns their numbers. Its command asks this process, which has started
         them."""
         asked, done, restarted = self.path("restart-asked"), self.path("restart-done"), []
         for path in (asked, done):

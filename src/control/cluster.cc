@@ -228,6 +228,7 @@ CommandResult<Json> Control::cluster_status() {
                        {"in_sync", copies->is_in_sync(shard)},
                        {"packets", copies->packets_of(shard)},
                        {"wanted", copies->wanted()},
+                       {"lacks_ports", copies->lacks_ports(shard)},
                        {"withdrawn", text_of_grants(copies->handed_back(shard))}});
   }
   Json& counters = json["counters"] = Json::object();

@@ -68,6 +68,12 @@ class Grants {
     if ((of.usable.load(std::memory_order_relaxed) >> number & 1) == 0) return 0;
     return elapsed_ms(Tick{of.since[number].load(std::memory_order_relaxed)}, now);
   }
+  /// Returns how many grants of the shard the copy here may use that do not rest.
+  unsigned ready(unsigned shard) const {
+    const OfShard& of = shards_[shard];
+    return static_cast<unsigned>(std::popcount(of.usable.load(std::memory_order_acquire) &
+                                               ~of.rest.load(std::memory_order_acquire)));
+  }
   /// Lets time pass. `is_sure`: no other server can have a connection that has ended here, or that
   /// is not known here.
   void pass(unsigned shard, bool is_sure, Tick now) {

@@ -74,6 +74,8 @@ type Report struct {
 	InSync bool
 	Load   float64
 	Wanted uint32 // how many grants it would like to have, those that it has included
+	// LacksPorts is true if it could give new connections few ports as a master: its grants rest, or it has none.
+	LacksPorts bool
 	// Withdrawn are grants that it has been ordered to have, and with which it opens no connections any more until it has had an order without them or
 	// of another epoch. Connections may still use their ports: the slave knows all of these. Only a master withdraws grants.
 	Withdrawn []uint32
@@ -243,6 +245,10 @@ func (a *Agent) next(shard records.Shard, report Report) (next records.Shard, di
 	}
 	if role == Master && next.InSync != report.InSync {
 		next.InSync = report.InSync
+		differs = true
+	}
+	if isReady := report.Wanted > 0 && !report.LacksPorts; role == Slave && next.Ready != isReady {
+		next.Ready = isReady
 		differs = true
 	}
 	if role == Master {

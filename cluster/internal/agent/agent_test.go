@@ -117,6 +117,19 @@ func TestRoles(t *testing.T) {
 	}
 	told.expect(t, "follow 7=s7@10.9.0.7 5:5/8.1=o1/7.3=s7/true/[1 2]")
 
+	// It says whether it could open connections.
+	told.reports[5] = agent.Report{InSync: true, Wanted: 2, LacksPorts: true}
+	if got := written(t, step(t, a, 2, stateOf(3, map[records.ShardID]records.Shard{5: shard}))); len(got) != 0 {
+		t.Errorf("a slave without ports reports %+v", got)
+	}
+	told.reports[5] = agent.Report{InSync: true, Wanted: 2}
+	if got := written(t, step(t, a, 2, stateOf(3, map[records.ShardID]records.Shard{5: shard}))); len(got) != 1 || !got[0].Ready || got[0].InSync {
+		t.Errorf("a slave with ports reports %+v", got)
+	}
+	told.reports[5] = agent.Report{}
+	follows := "follow 7=s7@10.9.0.7 5:5/8.1=o1/7.3=s7/true/[1 2]"
+	told.expect(t, follows, follows)
+
 	// Without a role it gives its grants back, once the dataplane has none.
 	shard.Epoch, shard.Slave, shard.Unsettled = 6, records.Member{}, []records.Member{self}
 	got = written(t, step(t, a, 3, stateOf(3, map[records.ShardID]records.Shard{5: shard})))

@@ -216,7 +216,7 @@ func TestCluster(t *testing.T) {
 
 	// millrace alone is restarted, on one server after the other.
 	before := r.planes[0].Instance()
-	text := r.ok("upgrade", "--rest", "1s", "--restart", fmt.Sprintf(`case $MILLRACE_NAME in one) touch %s;; three) touch %s;; esac`, r.planes[0].Marker, r.planes[2].Marker), "one", "three")
+	text := r.ok("upgrade", "--restart", fmt.Sprintf(`case $MILLRACE_NAME in one) touch %s;; three) touch %s;; esac`, r.planes[0].Marker, r.planes[2].Marker), "one", "three")
 	if r.planes[0].Instance() == before || !strings.Contains(text, "three is in use") {
 		t.Errorf("upgrade: %s", text)
 	}

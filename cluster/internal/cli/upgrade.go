@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,20 +14,17 @@ import (
 	"millrace/control/internal/commandline"
 )
 
-// ofPorts is how long ports of NAT rest until another customer gets them (src/function/grants.h), and some seconds in which servers notice.
-const ofPorts = 130 * time.Second
-
 const bySSH = `ssh "$MILLRACE_NAME" systemctl restart 'millrace@*.service'`
 
 func (a *app) upgrade() *cobra.Command {
-	restart, rest := bySSH, ofPorts
+	restart := bySSH
 	command := &cobra.Command{
-		Use:   "upgrade [--restart COMMAND] [--rest DURATION] [SERVER...]",
+		Use:   "upgrade [--restart COMMAND] [SERVER...]",
 		Short: "Restart server by server, without an interruption",
 		Long: `Takes servers, or all, out of use, one after the other. When a server has no shards, runs a command of the shell that
 restarts its millrace, with MILLRACE_SERVER and MILLRACE_NAME in its environment; waits until the new process is there, takes the server
-into use, and goes on when all shards have two copies in sync; with NAT two minutes later, when the ports that servers have got from
-each other have rested, so that new sessions get ports meanwhile. Install the new version on all servers before. If a step fails,
+into use, and goes on when all shards have two copies in sync. With NAT a server waits for two minutes until the ports have rested
+that the others have got, so that new sessions get ports. Install the new version on all servers before. If a step fails,
 the server stays out of use, and the others are as they were.`,
 		Example: `  millctl cluster upgrade
   millctl cluster upgrade --restart 'ssh root@$MILLRACE_NAME "systemctl restart millrace@a millctl-cluster"' two three`,
@@ -57,12 +53,7 @@ the server stays out of use, and the others are as they were.`,
 			if err := c.awaitSync(ctx); err != nil {
 				return err
 			}
-			for n, name := range names {
-				if n > 0 {
-					if err := c.letPortsRest(ctx, rest); err != nil {
-						return err
-					}
-				}
+			for _, name := range names {
 				if err := c.renew(ctx, name, restart); err != nil {
 					return fmt.Errorf("%s: %w", name, err)
 				}
@@ -70,7 +61,6 @@ the server stays out of use, and the others are as they were.`,
 			return nil
 		}),
 	}
-	command.Flags().DurationVar(&rest, "rest", rest, "with NAT, how long to wait between servers")
 	command.Flags().StringVar(&restart, "restart", restart, "restarts the server's millrace")
 	return command
 }
@@ -115,27 +105,6 @@ func (c *cluster) renew(ctx context.Context, name, restart string) error {
 	}
 	c.say("%s is in use", name)
 	return c.awaitSync(ctx)
-}
-
-// letPortsRest waits so long if shards have grants of ports. A server gives new sessions no port that it has just got.
-func (c *cluster) letPortsRest(ctx context.Context, length time.Duration) error {
-	state, err := c.state(ctx)
-	if err != nil {
-		return err
-	}
-	for _, shard := range state.Shards {
-		if len(shard.Value.Grants) == 0 || length <= 0 {
-			continue
-		}
-		c.say("waiting for %v, until ports have rested", length)
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(length):
-			return nil
-		}
-	}
-	return nil
 }
 
 // awaitSync waits until all shards have two copies in sync, and nobody is waited for.

@@ -27,6 +27,7 @@ type Status struct {
 		InSync    bool `json:"in_sync"`
 		Packets   uint64
 		Wanted    uint32
+		Lacks     bool `json:"lacks_ports"`
 		Withdrawn string
 	}
 }
@@ -128,7 +129,8 @@ func (d *Dataplane) reports(now time.Time, is Status) (map[records.ShardID]agent
 		if d.loads[one.Shard] == nil {
 			d.loads[one.Shard] = &rate{at: now, count: one.Packets}
 		}
-		reports[one.Shard] = agent.Report{InSync: one.InSync, Load: d.loads[one.Shard].take(now, one.Packets), Wanted: one.Wanted, Withdrawn: withdrawn}
+		reports[one.Shard] = agent.Report{InSync: one.InSync, Load: d.loads[one.Shard].take(now, one.Packets), Wanted: one.Wanted, LacksPorts: one.Lacks,
+			Withdrawn: withdrawn}
 	}
 	for id := range d.loads {
 		if _, is := reports[id]; !is {

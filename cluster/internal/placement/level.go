@@ -51,8 +51,7 @@ func (p *plan) makeStep(used map[records.ServerID]float64, step step) {
 }
 
 func (p *plan) mayBeLevelled(shard Shard) bool {
-	return shard.InSync && shard.For >= p.ShardDwell && p.Servers[shard.Master].State == Up &&
-		shard.Slave != 0 && p.Servers[shard.Slave].State == Up
+	return p.maySwap(shard) && shard.For >= p.ShardDwell && p.Servers[shard.Master].State == Up && p.Servers[shard.Slave].State == Up
 }
 
 // mayGain returns true if levelling may give the server another copy beside the one on another server.

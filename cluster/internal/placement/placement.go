@@ -39,6 +39,7 @@ type Shard struct {
 	Load          float64
 	Master, Slave records.ServerID // 0 if nobody has that copy, or who had it is known to be gone
 	InSync        bool             // the slave has all that the master has told
+	Ready         bool             // the slave, as the master, could open connections
 	For           time.Duration    // how long the copies have been where they are
 }
 
@@ -70,6 +71,8 @@ type Rules struct {
 	ShardDwell time.Duration
 	// OnItsWay is how long a shard that is not in sync holds up changes that nobody needs.
 	OnItsWay time.Duration
+	// Rest is for how long a planned swap waits at most until the slave could open connections.
+	Rest time.Duration
 	// Withdrawal is how long a server must have been draining until others get its shards: until no switch sends it packets.
 	Withdrawal time.Duration
 	// Together is how many shards may be on their way at a time for servers that drain.
@@ -81,7 +84,7 @@ type Rules struct {
 
 // Default are the settings for servers that take a minute to start.
 var Default = Rules{SlaveCost: 0.25, Patience: 5 * time.Second, GiveUp: time.Minute, Dwell: 2 * time.Minute,
-	ShardDwell: time.Minute, OnItsWay: 2 * time.Minute, Withdrawal: time.Second, Together: 16, Gain: 0.05}
+	ShardDwell: time.Minute, OnItsWay: 2 * time.Minute, Rest: 5 * time.Minute, Withdrawal: time.Second, Together: 16, Gain: 0.05}
 
 // Next returns the changes to make now, at most one for each shard.
 func (r Rules) Next(cluster Cluster) []Change {
@@ -119,7 +122,7 @@ type plan struct {
 
 func (p *plan) change(id records.ShardID, master, slave records.ServerID, format string, values ...any) {
 	shard := p.Shards[id]
-	shard.Master, shard.Slave, shard.InSync, shard.For = master, slave, false, 0
+	shard.Master, shard.Slave, shard.InSync, shard.Ready, shard.For = master, slave, false, false, 0
 	p.Shards[id] = shard
 	p.changes = append(p.changes, Change{id, master, slave, fmt.Sprintf(format, values...)})
 }
@@ -253,10 +256,15 @@ func (p *plan) utilization() map[records.ServerID]float64 {
 	return used
 }
 
+// maySwap returns true if the slave can become the master, and new connections go on.
+func (p *plan) maySwap(shard Shard) bool {
+	return shard.Slave != 0 && shard.InSync && (shard.Ready || shard.For >= p.Rest)
+}
+
 func (p *plan) drainMasters() bool {
 	for _, id := range p.ids {
 		shard := p.Shards[id]
-		if server := p.Servers[shard.Master]; server.State == Draining && server.For >= p.Withdrawal && shard.InSync && shard.Slave != 0 && p.Servers[shard.Slave].State == Up {
+		if server := p.Servers[shard.Master]; server.State == Draining && server.For >= p.Withdrawal && p.maySwap(shard) && p.Servers[shard.Slave].State == Up {
 			p.change(id, shard.Slave, shard.Master, "server %d drains: the slave on server %d becomes the master", shard.Master, shard.Slave)
 			return true
 		}

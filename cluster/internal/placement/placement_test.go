@@ -40,6 +40,7 @@ type world struct {
 	rules   placement.Rules
 	cluster placement.Cluster
 	sync    map[records.ShardID]int // seconds until the slave is in sync
+	rest    time.Duration           // until a new slave is ready
 	moved   int
 }
 
@@ -47,6 +48,7 @@ func newWorld(t *testing.T, seed uint64, racks int) *world {
 	w := &world{T: t, Rand: rand.New(rand.NewPCG(seed, 0)), rules: placement.Default, sync: map[records.ShardID]int{},
 		cluster: placement.Cluster{Servers: map[records.ServerID]placement.Server{}, Shards: map[records.ShardID]placement.Shard{}}}
 	w.rules.Together = 1 + w.IntN(8)
+	w.rest = []time.Duration{0, 2 * time.Minute, time.Hour}[w.IntN(3)]
 	for n := range 2 + w.IntN(8) {
 		server := placement.Server{Capacity: 1 + float64(w.IntN(2)), For: time.Hour}
 		if racks > 0 {
@@ -80,6 +82,7 @@ func (w *world) step(time time.Duration) int {
 	w.judge(changes)
 	for _, change := range changes {
 		shard := w.cluster.Shards[change.Shard]
+		shard.Ready = change.Slave != 0 && change.Slave == shard.Master // it goes on with the ports that it had
 		shard.Master, shard.Slave, shard.InSync, shard.For = change.Master, change.Slave, false, 0
 		w.cluster.Shards[change.Shard] = shard
 		w.sync[change.Shard] = 1 + w.IntN(10)
@@ -93,6 +96,7 @@ func (w *world) step(time time.Duration) int {
 		bothRun := shard.Master != 0 && shard.Slave != 0 && w.state(shard.Master) != placement.Lost && w.state(shard.Slave) != placement.Lost
 		if w.sync[id]--; bothRun && w.sync[id] <= 0 {
 			shard.InSync = true
+			shard.Ready = shard.Ready || shard.For >= w.rest
 		}
 		w.cluster.Shards[id] = shard
 	}
@@ -143,6 +147,9 @@ func (w *world) judge(changes []placement.Change) {
 			} else {
 				if change.Master != was.Slave || !was.InSync || !w.runs(was.Slave) {
 					fail("a master that runs was replaced by other than a slave in sync")
+				}
+				if w.state(was.Master) != placement.Unwell && !was.Ready && was.For < w.rules.Rest {
+					fail("the slave could not open connections")
 				}
 				switch {
 				case w.state(was.Master) == placement.Draining:
@@ -235,7 +242,7 @@ func (w *world) utilization() map[records.ServerID]float64 {
 // converge waits until there is nothing to change, and judges what there is then.
 func (w *world) converge() {
 	w.Helper()
-	const quiet = 5 * time.Minute // longer than each time of the rules
+	const quiet = 6 * time.Minute // longer than each time of the rules
 	for still := time.Duration(0); still < quiet; {
 		const step = 5 * time.Second
 		if w.step(step) > 0 {
@@ -368,13 +375,13 @@ func TestDwell(t *testing.T) {
 		Servers: map[records.ServerID]placement.Server{1: {Capacity: 1, For: time.Hour}, 2: {Capacity: 1, For: time.Hour}, 3: {Capacity: 1}},
 		Shards:  map[records.ShardID]placement.Shard{}}
 	for id := range records.ShardID(8) {
-		cluster.Shards[id] = placement.Shard{Load: 0.1, Master: 1, Slave: 2, InSync: true, For: time.Hour}
+		cluster.Shards[id] = placement.Shard{Load: 0.1, Master: 1, Slave: 2, InSync: true, Ready: true, For: time.Hour}
 	}
 	if changes := rules.Next(cluster); len(changes) != 1 || changes[0].Master != 2 {
 		t.Errorf("the roles of one shard should change between servers 1 and 2: %+v", changes)
 	}
 	for id := range records.ShardID(4) {
-		cluster.Shards[id] = placement.Shard{Load: 0.1, Master: 2, Slave: 1, InSync: true, For: time.Hour}
+		cluster.Shards[id] = placement.Shard{Load: 0.1, Master: 2, Slave: 1, InSync: true, Ready: true, For: time.Hour}
 	}
 	if changes := rules.Next(cluster); len(changes) != 0 {
 		t.Errorf("server 3 has just come, and gets something: %+v", changes)

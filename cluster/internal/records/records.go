@@ -111,10 +111,15 @@ type Shard struct {
 	// Unsettled are members that had a role in an earlier assignment, and do not follow this one yet. They may go on as before.
 	Unsettled []Member `json:"unsettled,omitempty"`
 	// InSync is what the master has reported of this epoch.
-	InSync     bool   `json:"in_sync,omitempty"`
+	InSync bool `json:"in_sync,omitempty"`
+	// Ready is what the slave has reported of this epoch: that it could open connections as a master. Only of shards with grants.
+	Ready      bool   `json:"ready,omitempty"`
 	Grants     Grants `json:"grants,omitempty"` // numbers are below GrantCount
 	GrantCount uint32 `json:"grant_count"`
 }
+
+// CouldOpen returns true if the slave, as a master, could open connections.
+func (s Shard) CouldOpen() bool { return s.Ready || len(s.Grants) == 0 }
 
 // Clone returns a copy that shares nothing with s.
 func (s Shard) Clone() Shard {
