@@ -246,6 +246,7 @@ class Traffic:
 
 def send_for_ever(sockets, rate):
     """Sends datagrams of the sockets in turn, `rate` a second; 0: as fast as possible."""
+    os.nice(19)  # senders must not keep what routes from running
     burst, next_at = 32, time.monotonic()
     while True:
         for at in range(0, len(sockets), burst):
