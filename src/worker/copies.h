@@ -188,9 +188,7 @@ class Copies {
   unsigned wanted() const { return settings_.needs_grants ? Grants::kOfShard / 2 : 0; }
   /// True if the copy of a shard here could give customers few ports as its master: most rest, or
   /// are with others.
-  bool lacks_ports(unsigned shard) const {
-    return grants_ && 2 * grants_->ready(shard) < wanted();
-  }
+  bool lacks_ports(unsigned shard) const { return grants_ && 2 * grants_->ready(shard) < wanted(); }
   /// Returns the grants of a shard that the store may give to another server by now.
   Grants::Bits handed_back(unsigned shard) const {
     return handed_back_[shard].load(std::memory_order_relaxed);
