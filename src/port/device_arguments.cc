@@ -52,6 +52,7 @@ std::vector<DriverArguments> arguments_for(const DeviceName& name, const DeviceN
       // A worker that sleeps for a short while loses no packets with so large a ring.
       add("af_packet", needs.number, af_packet(name, needs.workers, needs.mtu, 4096),
           needs.workers);
+      if (!needs.has_control) break;
       all.back().packets = PacketsOf::rest;
       all.push_back({.bus = "vdev",
                      .name = fmt::format("net_af_packet{}", LinkMap::kMost + needs.number),

@@ -26,8 +26,9 @@ struct DeviceNeeds {
   unsigned number = 0;  ///< the device's number, from 0
   unsigned mtu = 1500;
   unsigned workers = 1;
-  unsigned queues = 1;     ///< receive queues that the kernel's interface has
-  std::optional<Mac> mac;  ///< MAC of a tap that exists already; none: no such tap
+  unsigned queues = 1;      ///< receive queues that the kernel's interface has
+  bool has_control = true;  ///< AF_PACKET: network control comes by a device of its own
+  std::optional<Mac> mac;   ///< MAC of a tap that exists already; none: no such tap
 };
 
 /// Returns the DPDK devices that make up one device of millrace: one, except that AF_XDP needs one

@@ -94,5 +94,17 @@ TEST(DeviceArguments, FramesHoldTheMtu) {
             "iface=v0,qpairs=2,qdisc_bypass=1,framesz=16384,blocksz=65536,framecnt=512");
 }
 
+TEST(DeviceArguments, NetworkControlMayHaveADeviceOfItsOwn) {
+  const auto both = arguments_for(*parse_device("af_packet:v0"), {.number = 3, .workers = 2});
+  ASSERT_EQ(both.size(), 2U);
+  EXPECT_EQ(both[0].packets, PacketsOf::rest);
+  EXPECT_EQ(both[1].packets, PacketsOf::control);
+  EXPECT_NE(both[0].name, both[1].name);
+  EXPECT_EQ(both[1].queues, 1U);
+  const auto one = arguments_for(*parse_device("af_packet:v0"), {.has_control = false});
+  ASSERT_EQ(one.size(), 1U);
+  EXPECT_EQ(one.front().packets, std::nullopt);
+}
+
 }  // namespace
 }  // namespace millrace

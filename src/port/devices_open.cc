@@ -75,7 +75,8 @@ Result<void> Devices::Impl::probe(Device& device) {
   DeviceNeeds needs{.number = device.number,
                     .mtu = device.mtu,
                     .workers = workers,
-                    .queues = device.kernel ? device.kernel->queues() : 1};
+                    .queues = device.kernel ? device.kernel->queues() : 1,
+                    .has_control = 2 * map.devices() <= RTE_MAX_ETHPORTS};
   if (name.kind == DeviceKind::tap) needs.mac = KernelInterface::mac_of(name.target);
   for (const auto& arguments : arguments_for(name, needs)) {
     if (auto ok = probe_one(device, arguments); !ok) return ok;

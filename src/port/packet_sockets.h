@@ -6,8 +6,8 @@
 //     could not be forwarded;
 //   - passing a packet to another socket when the one that its hash chooses is nearly full
 //     (PACKET_FANOUT_FLAG_ROLLOVER): the packet overtakes waiting packets of its connection.
-// And under overload its sockets lose the packets by which routers notice that a neighbour lives,
-// so these get a socket of their own, which is read first.
+// Under overload its sockets lose the packets by which routers notice that a neighbour lives, so
+// these get a socket of their own, which is read first.
 //
 // So packet_sockets.cc defines `setsockopt`, which every library of the process then calls in place
 // of libc's. The function does what libc's does, but clears these two flags, and gives the sockets
