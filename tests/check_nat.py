@@ -323,12 +323,13 @@ def check_links(access, internet, near, own, customers, pool):
     return judged(judge, pairs(came, left, lambda packet: packet[2][2:8] + packet[2][9:10]))
 
 
-def check_switches(inside, outside, own, customers, pool, hops, block_size):
-    """Does the same for captures of two switches, with a NAT of several servers between them, some of which fail: then a live session may be lost, and
-    begin anew with another public end. That is counted, and no error. A block of ports must have one customer, as a port must."""
+def check_switches(inside, outside, until, own, customers, pool, hops, block_size):
+    """Does the same for what captures of two switches have up to a time in ns, with a NAT of several servers between them, some of which fail: then a
+    live session may be lost, and begin anew with another public end. That is counted, and no error. A block of ports must have one customer, as a port
+    must."""
     judge = Judge(captures.RAW, customers, pool, ())
     judge.block_size, judge.lost_session = block_size, "sessions begun anew"
-    came, left = nat_links.switched(inside, outside, Set(own), Set(customers), Set(pool), hops)
+    came, left = nat_links.switched(inside, outside, until, Set(own), Set(customers), Set(pool), hops)
     # An answer may have the data, the length and the identification of its question.
     return judged(judge, pairs(came, left, lambda packet: (packet.goes_out, packet[2][2:8] + packet[2][9:10])))
 

@@ -271,8 +271,9 @@ class Scene:
         """Ends customers and captures. Returns what check_nat.py says of the captures, and how many packets these lack."""
         self.customers.stop()
         time.sleep(0.5)
+        until = time.time_ns()
         lost = sum(one.end() for one in self.captures)
-        return check_nat.check_switches(*(one.path for one in self.captures), OWN, [CUSTOMERS], [POOL], HOPS, BLOCK), lost
+        return check_nat.check_switches(*(one.path for one in self.captures), until, OWN, [CUSTOMERS], [POOL], HOPS, BLOCK), lost
 
     def close(self):
         self.closing.close()

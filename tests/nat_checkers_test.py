@@ -181,7 +181,7 @@ class LinksChecker(unittest.TestCase):
 class SwitchesChecker(unittest.TestCase):
     """Captures of two switches, with a NAT of several servers between them."""
 
-    def judged(self, all_of_them):
+    def judged(self, all_of_them, until=1000):
         """Judges (seconds, packet of a customer, public end); 3 hops lie between the captures."""
         inside, outside = [], []
         for ident, (time, packet, public) in enumerate(all_of_them, 1):
@@ -194,7 +194,7 @@ class SwitchesChecker(unittest.TestCase):
             files = [os.path.join(folder, name) for name in ("inside", "outside")]
             for file, those in zip(files, (inside, outside)):
                 captures.write(file, captures.ETHERNET, those)
-            return check_nat.check_switches(*files, ["192.0.2.0/24"], ["10.0.0.0/8"], ["198.51.100.0/24"], 3, 64)
+            return check_nat.check_switches(*files, until * SECOND, ["192.0.2.0/24"], ["10.0.0.0/8"], ["198.51.100.0/24"], 3, 64)
 
     def test_ports_and_blocks_have_one_customer_at_a_time(self):
         first, same, again = (0, make.udp((A, 5000), DNS), (P, 2000)), (1, make.udp((A, 5001), DNS), (P, 2001)), (2, make.udp((B, 1), DNS), (P, 2100))
@@ -206,6 +206,10 @@ class SwitchesChecker(unittest.TestCase):
                 self.assertEqual(bool(judge.errors), 1984 <= number < 2048, (time, number))
         judge = self.judged([first, same, (121.5, make.udp((B, 9), DNS), (P, 2001))])
         self.assertEqual((judge.errors, judge.counts["ports of another customer"], judge.counts["blocks of another customer"]), ([], 1, 1))
+
+    def test_later_packets_are_not_judged(self):
+        two = [(0, make.udp((A, 5000), DNS), (P, 2000)), (3, make.udp((B, 9), DNS), (P, 2000))]
+        self.assertEqual([bool(self.judged(two, until).errors) for until in (2, 3)], [False, True])
 
     def test_a_lost_session_is_no_error(self):
         packet = make.udp((A, 5000), DNS)

@@ -49,15 +49,15 @@ def passages(access, internet, near, own, pool):
     return came, left, wrong
 
 
-def switched(inside, outside, own, customers, pool, hops):
+def switched(inside, outside, until, own, customers, pool, hops):
     """Returns what came and what left, between a switch at the customers and one at the internet: captures of the links of customers and of
-    hosts there. What left has so many hops less than what came. Packets from or to addresses in `own` are left out. Customers send nothing to
-    each other."""
+    hosts there. What left has so many hops less than what came. Left out: packets from or to addresses in `own`, and later ones than `until`,
+    in ns, as the captures do not end at once. Customers send nothing to each other."""
     came, left = [], []
     for path, ends in ((inside, customers), (outside, pool)):
         for time, _, frame in captures.Capture(path):
             packet = ip_in(frame)
-            if packet is None or packet[12:16] in own or packet[16:20] in own:
+            if time > until or packet is None or packet[12:16] in own or packet[16:20] in own:
                 continue
             # Translated ones are to customers on the one link, and not to the pool on the other.
             has_left = (packet[16:20] in ends) == (ends is customers)
