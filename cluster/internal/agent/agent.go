@@ -86,11 +86,18 @@ type Dataplane interface {
 	// Follow tells all of the orders, and returns reports once they are in force: copies of shards in which this member has no role have
 	// ended, with their connections; grants that are not in the orders are not used any more. A shard's epoch is never less than in the
 	// call before, nor has an epoch other holders. After an error some orders may be in force. ErrRestarted: the process that the member registered is there no more.
+	// ErrRefused: the orders are wrong, and none is in force.
 	Follow(ctx context.Context, orders Orders) (map[records.ShardID]Report, error)
 }
 
 // ErrRestarted is returned if the dataplane is not the process that has been registered.
 var ErrRestarted = errors.New("millrace has been restarted, or has ended")
+
+// ErrRefused is returned if the dataplane has answered that the orders are wrong, and goes on with those that it had.
+var ErrRefused = errors.New("millrace refuses its orders, and goes on as before")
+
+// ErrGivenUp is returned by an agent whose dataplane has ended copies that it had been told to have: another program has told it so.
+var ErrGivenUp = errors.New("millrace has given up what it was told to do: does another agent, or another program, tell it what to do?")
 
 // ErrNotYet is returned if the dataplane has taken the orders, and has not carried all of them out yet.
 var ErrNotYet = errors.New("the dataplane has not carried out its orders yet")
@@ -130,6 +137,7 @@ type Agent struct {
 	followed  *records.State // as last followed
 	announced bool
 	answered  time.Duration // when the dataplane answered last
+	refused   string        // why the dataplane has refused the last orders; empty: it has not
 	said      *Says         // as last told to the store
 }
 
@@ -179,6 +187,10 @@ func (a *Agent) Step(ctx context.Context, now time.Duration, state *records.Stat
 		a.answered = now
 		return Outcome{}, nil
 	}
+	if errors.Is(err, ErrRefused) {
+		a.answered = now
+		return a.isRefused(now, err), nil
+	}
 	if err != nil {
 		if errors.Is(err, ErrRestarted) {
 			return Outcome{}, errors.Join(err, a.announce(ctx, false))
@@ -189,7 +201,12 @@ func (a *Agent) Step(ctx context.Context, now time.Duration, state *records.Stat
 		a.log.Warn("the dataplane does not answer", "error", err)
 		return Outcome{}, nil
 	}
-	a.answered = now
+	a.answered, a.refused = now, ""
+	for id, shard := range state.Shards {
+		if _, has := reports[id]; !has && a.roleIn(shard.Value) != None {
+			return Outcome{}, errors.Join(fmt.Errorf("shard %d: %w", id, ErrGivenUp), a.announce(ctx, false))
+		}
+	}
 	if err := a.announce(ctx, isInUse); err != nil {
 		return Outcome{}, err
 	}
@@ -200,6 +217,23 @@ func (a *Agent) Step(ctx context.Context, now time.Duration, state *records.Stat
 		}
 	}
 	return outcome, nil
+}
+
+// isRefused returns what to say while the dataplane refuses its orders. What is wrong in the store is wrong for all servers: if each gave its copies up, no
+// connection would be left. So each goes on as it is, and says that it should be the master of nothing, in case that others can follow.
+func (a *Agent) isRefused(now time.Duration, err error) Outcome {
+	if a.refused != err.Error() {
+		a.refused = err.Error()
+		a.log.Error("the agent goes on without following the store", "error", err)
+	}
+	is := records.Presence{Unwell: a.refused}
+	if a.said != nil {
+		is.Loads, is.Wanted = a.said.Presence.Loads, a.said.Presence.Wanted
+		if a.said.Presence.Unwell == is.Unwell {
+			return Outcome{}
+		}
+	}
+	return Outcome{Says: &Says{is, now}}
 }
 
 func (a *Agent) roleIn(shard records.Shard) Role {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -30,6 +31,8 @@ type trace struct {
 	reports map[records.ShardID]agent.Report
 	err     error // of Follow
 	trouble string
+	// hasGivenUp: it has only the copies that reports name, whatever it is told.
+	hasGivenUp bool
 }
 
 func (t *trace) Follow(_ context.Context, orders agent.Orders) (map[records.ShardID]agent.Report, error) {
@@ -45,7 +48,16 @@ func (t *trace) Follow(_ context.Context, orders agent.Orders) (map[records.Shar
 			order.Slave.Member, order.Slave.Instance, order.Settled, order.Grants)
 	}
 	t.lines = append(t.lines, line)
-	return t.reports, nil
+	reports := maps.Clone(t.reports)
+	for _, order := range orders.Shards {
+		if _, has := reports[order.Shard]; !has && order.RoleOf(self) != agent.None && !t.hasGivenUp {
+			if reports == nil {
+				reports = map[records.ShardID]agent.Report{}
+			}
+			reports[order.Shard] = agent.Report{}
+		}
+	}
+	return reports, nil
 }
 
 func (t *trace) Announce(_ context.Context, isOn bool) error {
@@ -210,6 +222,43 @@ func TestDataplaneTakesItsTime(t *testing.T) {
 	}
 }
 
+// Orders that the dataplane refuses would be refused by all servers: none gives its copies up.
+func TestDataplaneRefuses(t *testing.T) {
+	told := &trace{}
+	a := agent.New(self, agent.Default, told, told, quiet)
+	state := stateOf(3, map[records.ShardID]records.Shard{5: {Epoch: 4, Master: self}})
+	a.Said(step(t, a, 0, state).Says)
+	told.lines, told.err = nil, fmt.Errorf("%w: no shard 7", agent.ErrRefused)
+	outcome := step(t, a, 1, state)
+	if outcome.Says == nil || outcome.Says.Presence.Unwell != told.err.Error() || len(outcome.Writes) != 0 {
+		t.Fatalf("it says %+v, and writes %v", outcome.Says, outcome.Writes)
+	}
+	a.Said(outcome.Says)
+	for now := range 5 * agent.Default.Stuck / time.Second {
+		if outcome := step(t, a, now*time.Second, state); outcome.Says != nil {
+			t.Errorf("it says again %+v", outcome.Says)
+		}
+	}
+	told.expect(t)
+	told.err = nil
+	if outcome := step(t, a, 6*agent.Default.Stuck, state); outcome.Says == nil || outcome.Says.Presence.Unwell != "" {
+		t.Errorf("afterwards it says %+v", outcome.Says)
+	}
+}
+
+// A dataplane that another program has told to give its copies up does not get them back in the same epoch: the agent begins anew.
+func TestDataplaneHasGivenUp(t *testing.T) {
+	told := &trace{}
+	a := agent.New(self, agent.Default, told, told, quiet)
+	state := stateOf(3, map[records.ShardID]records.Shard{5: {Epoch: 4, Master: other, Slave: self}})
+	step(t, a, 0, state)
+	told.lines, told.hasGivenUp = nil, true
+	if _, err := a.Step(context.Background(), 1, state); !errors.Is(err, agent.ErrGivenUp) {
+		t.Errorf("after giving up: %v", err)
+	}
+	told.expect(t, "follow 7=s7@10.9.0.7 5:4/8.1=o1/7.3=s7/true/[]", "announce false")
+}
+
 // Another process of millrace has no copies: the agent does not wait.
 func TestDataplaneIsAnother(t *testing.T) {
 	told := &trace{}
@@ -312,6 +361,55 @@ func TestRegister(t *testing.T) {
 	}
 	if err := agent.Leave(t.Context(), client, self); err != nil || read(t, server).Servers[7].Value.Process != self.Process+1 {
 		t.Errorf("it leaves again: %v", err)
+	}
+}
+
+// A server that does not fit is refused before others see it.
+func TestRegisterMisfits(t *testing.T) {
+	server := memory.NewServer()
+	client := server.Open()
+	defer client.Close()
+	register := func(id records.ServerID, name, address string) (records.Member, error) {
+		is := agent.Identity{Server: id, Instance: name, Address: address, Shards: 128}
+		return agent.Register(t.Context(), client, is, agent.About{Name: name, Capacity: 1})
+	}
+	self, err := register(1, "one", "10.9.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Present(t.Context(), self.String(), []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	before := server.View()
+	for _, wrong := range []struct {
+		id            records.ServerID
+		name, address string
+	}{{2, "two", "fd00::2"}, {2, "two", "10.9.0.1"}, {2, "one", "10.9.0.2"}, {1, "two", "10.9.0.1"}, {1, "one", "10.9.0.2"}} {
+		if _, err := register(wrong.id, wrong.name, wrong.address); !errors.Is(err, agent.ErrMisfit) {
+			t.Errorf("%+v: %v", wrong, err)
+		}
+	}
+	if is := server.View(); len(is.Records) != len(before.Records) || is.Records["servers/1"].Revision != before.Records["servers/1"].Revision {
+		t.Errorf("the store has %v", is.Records["servers/1"])
+	}
+	for id := records.ServerID(2); id <= 64; id++ {
+		if _, err = register(id, fmt.Sprint(id), fmt.Sprint("10.9.0.", id)); err != nil {
+			if id != 64 || !errors.Is(err, agent.ErrMisfit) {
+				t.Errorf("server %d: %v", id, err)
+			}
+		}
+	}
+	if err == nil {
+		t.Error("there are 64 servers")
+	}
+	// Servers that have left make room, also for the other family.
+	for id := records.ServerID(1); id <= 63; id++ {
+		if err := agent.Leave(t.Context(), client, records.Member{Server: id, Process: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := register(1, "uno", "fd00::1"); err != nil {
+		t.Error(err)
 	}
 }
 

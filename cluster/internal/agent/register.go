@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
 	"time"
 
 	"millrace/control/cluster/internal/records"
@@ -59,10 +62,8 @@ func register(ctx context.Context, in store.Store, is Identity, about About) (re
 	if err := makeShards(ctx, in, state, is.Shards); err != nil {
 		return records.Member{}, err
 	}
-	for id, other := range state.Servers {
-		if id != is.Server && other.Value.Name == about.Name {
-			return records.Member{}, fmt.Errorf("%w: server %d has the name %s, too", ErrMisfit, id, about.Name)
-		}
+	if err := fits(state, is, about); err != nil {
+		return records.Member{}, err
 	}
 	record := state.Servers[is.Server]
 	next := record.Value.Next(is.Instance, is.Address)
@@ -71,6 +72,48 @@ func register(ctx context.Context, in store.Store, is Identity, about About) (re
 		return records.Member{}, fmt.Errorf("server %d cannot register: %w", is.Server, err)
 	}
 	return records.Member{Server: is.Server, Process: next.Process}, nil
+}
+
+// mostServers is how many servers millrace can have to do with: Placement::kMostPeers of src/worker/placement.h, and itself.
+const mostServers = 63
+
+// fits returns why the server cannot be one of the cluster: with it in the store, the dataplanes of others would refuse their orders, or lose their part.
+func fits(state *records.State, is Identity, about About) error {
+	misfit := func(format string, values ...any) error {
+		return fmt.Errorf("%w: "+format, append([]any{ErrMisfit}, values...)...)
+	}
+	own, count := state.Servers[is.Server].Value, 1
+	if newest := (records.Member{Server: is.Server, Process: own.Process}); state.IsPresent(newest) && (own.Name != about.Name || own.Address != is.Address) {
+		return misfit("server %d is there already, with the name %s and the address %s: give this one another number (cluster.server of millrace)",
+			is.Server, own.Name, own.Address)
+	}
+	address, err := netip.ParseAddr(is.Address)
+	for _, id := range slices.Sorted(maps.Keys(state.Servers)) {
+		other := state.Servers[id].Value
+		if id == is.Server {
+			continue
+		}
+		if other.Name == about.Name {
+			return misfit("server %d has the name %s, too", id, about.Name)
+		}
+		if state.InstanceOf(records.Member{Server: id, Process: other.Process}) == "" {
+			continue // it is gone
+		}
+		count++
+		others, errOther := netip.ParseAddr(other.Address)
+		switch {
+		case err != nil || errOther != nil:
+		case others == address:
+			return misfit("server %d (%s) has the address %v, too", id, other.Name, address)
+		case others.Is4() != address.Is4():
+			return misfit("server %d (%s) has the address %v, and this one %v: all servers need one of the same family (cluster.address of millrace)",
+				id, other.Name, others, address)
+		}
+	}
+	if count > mostServers {
+		return misfit("%d servers are the most", mostServers)
+	}
+	return nil
 }
 
 // most is how many records a write to etcd may have.

@@ -107,6 +107,10 @@ func (d *Dataplane) Follow(ctx context.Context, orders agent.Orders) (map[record
 	if errors.As(err, &unreachable) && ctx.Err() == nil {
 		return nil, fmt.Errorf("%w: %w", agent.ErrRestarted, err)
 	}
+	var refused *api.Refused
+	if errors.As(err, &refused) && refused.Status == http.StatusBadRequest {
+		return nil, fmt.Errorf("%w: %w", agent.ErrRefused, err)
+	}
 	if err != nil {
 		return nil, err
 	}

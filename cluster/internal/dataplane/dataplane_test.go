@@ -52,6 +52,10 @@ func TestOrdersAndReports(t *testing.T) {
 	if _, err := plane.Follow(t.Context(), orders); err == nil {
 		t.Error("after a refusal the earlier orders are not told again")
 	}
+	millrace.On("PUT /cluster", apitest.Text(http.StatusBadRequest, `{"error": "wrong orders: no"}`))
+	if _, err := plane.Follow(t.Context(), orders); !errors.Is(err, agent.ErrRefused) {
+		t.Errorf("wrong orders: %v", err)
+	}
 }
 
 func sameJSON(t *testing.T, a, b string) bool {

@@ -147,7 +147,7 @@ func (p *Plane) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = json.NewEncoder(w).Encode(map[string]string{"error": fmt.Sprintf(format, values...)})
 	}
 	if p.silent || r.URL.Path != "/cluster" {
-		refuse("silent")
+		w.WriteHeader(http.StatusInternalServerError)
 		return
 	}
 	if r.Method == http.MethodPut {
