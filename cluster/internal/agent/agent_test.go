@@ -384,7 +384,7 @@ func TestRegisterMisfits(t *testing.T) {
 	for _, wrong := range []struct {
 		id            records.ServerID
 		name, address string
-	}{{2, "two", "fd00::2"}, {2, "two", "10.9.0.1"}, {2, "one", "10.9.0.2"}, {1, "two", "10.9.0.1"}, {1, "one", "10.9.0.2"}} {
+	}{{2, "two", "fd00::2"}, {2, "3", "10.9.0.2"}, {2, "two", "10.9.0.1"}, {2, "one", "10.9.0.2"}, {1, "two", "10.9.0.1"}, {1, "one", "10.9.0.2"}} {
 		if _, err := register(wrong.id, wrong.name, wrong.address); !errors.Is(err, agent.ErrMisfit) {
 			t.Errorf("%+v: %v", wrong, err)
 		}
@@ -410,6 +410,25 @@ func TestRegisterMisfits(t *testing.T) {
 	}
 	if _, err := register(1, "uno", "fd00::1"); err != nil {
 		t.Error(err)
+	}
+}
+
+// A shard's record that names a process of a server without a record stays as it is, and holds nobody up.
+func TestRegisterBesideAnUnknown(t *testing.T) {
+	server := memory.NewServer()
+	client := server.Open()
+	defer client.Close()
+	const of = `{"epoch":4,"master":"9.1","slave":"none","grant_count":64}`
+	if err := client.Write(t.Context(), store.Put{Key: records.ShardID(5).Key(), Value: []byte(of)}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if _, err := agent.Register(ctx, client, agent.Identity{Server: 7, Instance: "x", Shards: 128}, agent.About{Name: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	if is := server.View(); len(is.Records) != 128+2 || string(is.Records["shards/5"].Value) != of {
+		t.Errorf("%d records, %s", len(is.Records), is.Records["shards/5"].Value)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"time"
 
 	"millrace/control/cluster/internal/records"
@@ -59,7 +60,7 @@ func register(ctx context.Context, in store.Store, is Identity, about About) (re
 	if err != nil {
 		return records.Member{}, fmt.Errorf("server %d cannot register: %w", is.Server, errors.Join(ErrMisfit, err))
 	}
-	if err := makeShards(ctx, in, state, is.Shards); err != nil {
+	if err := makeShards(ctx, in, view, state, is.Shards); err != nil {
 		return records.Member{}, err
 	}
 	if err := fits(state, is, about); err != nil {
@@ -86,6 +87,9 @@ func fits(state *records.State, is Identity, about About) error {
 	if newest := (records.Member{Server: is.Server, Process: own.Process}); state.IsPresent(newest) && (own.Name != about.Name || own.Address != is.Address) {
 		return misfit("server %d is there already, with the name %s and the address %s: give this one another number (cluster.server of millrace)",
 			is.Server, own.Name, own.Address)
+	}
+	if number, err := strconv.ParseUint(about.Name, 10, 32); err == nil && records.ServerID(number) != is.Server {
+		return misfit("its name is %s, and its number %d: commands could take it for another server", about.Name, is.Server)
 	}
 	address, err := netip.ParseAddr(is.Address)
 	for _, id := range slices.Sorted(maps.Keys(state.Servers)) {
@@ -120,7 +124,7 @@ func fits(state *records.State, is Identity, about About) error {
 const most = 100
 
 // makeShards makes the records of shards that are missing, and gives grants to those without any.
-func makeShards(ctx context.Context, in store.Store, state *records.State, count uint32) error {
+func makeShards(ctx context.Context, in store.Store, view store.View, state *records.State, count uint32) error {
 	cluster := state.Cluster.Value
 	if cluster.Shards == 0 {
 		cluster.Shards = count
@@ -133,6 +137,9 @@ func makeShards(ctx context.Context, in store.Store, state *records.State, count
 	}
 	var puts []store.Put
 	for id := range records.ShardID(count) {
+		if _, has := state.Shards[id]; !has && view.Records[id.Key()].Revision != 0 {
+			continue // it names a process of a server that has no record
+		}
 		if shard := state.Shards[id]; shard.Value.GrantCount == 0 { // there is none, or it is of a version without grants
 			next := shard.Value.Clone()
 			next.GrantCount = records.GrantCount

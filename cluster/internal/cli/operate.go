@@ -63,7 +63,8 @@ func (c *cluster) takeOut(ctx context.Context, name string) error {
 // hasOther returns true if packets may come to another server.
 func hasOther(state *records.State, not ...records.ServerID) bool {
 	for id, server := range state.Servers {
-		if !slices.Contains(not, id) && server.Value.IsInUse() && state.IsPresent(newest(state, id)) {
+		is := newest(state, id)
+		if !slices.Contains(not, id) && server.Value.IsInUse() && state.IsPresent(is) && state.Present[is].Unwell == "" {
 			return true
 		}
 	}

@@ -31,14 +31,23 @@ type app struct {
 	path string // of the configuration
 	out  io.Writer
 	err  io.Writer
+	lost error // why something could not be written to out
 }
 
-func (a *app) say(format string, values ...any) { fmt.Fprintf(a.out, format+"\n", values...) }
+func (a *app) say(format string, values ...any) {
+	if _, err := fmt.Fprintf(a.out, format+"\n", values...); err != nil && a.lost == nil {
+		a.lost = err
+	}
+}
 
 // Run executes a command line and returns the exit status.
 func Run(ctx context.Context, args []string, out, err io.Writer) int {
 	a := &app{path: config.Path, out: out, err: err}
-	return commandline.Status(ctx, err, commandline.Execute(ctx, a.root(), args))
+	failed := commandline.Execute(ctx, a.root(), args)
+	if failed == nil {
+		failed = a.lost
+	}
+	return commandline.Status(ctx, err, failed)
 }
 
 func (a *app) root() *cobra.Command {
@@ -101,7 +110,7 @@ func (a *app) open() (*cluster, error) {
 	return &cluster{client, a, c}, nil
 }
 
-// state reads the store.
+// state reads the store. If some records cannot be read, it returns the others, and an error.
 func (c *cluster) state(ctx context.Context) (*records.State, error) {
 	limited, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -148,7 +157,13 @@ func (c *cluster) change(ctx context.Context, name string, to func(*records.Stat
 		if err := to(state, id, &server); err != nil {
 			return id, err
 		}
-		if err := c.Write(ctx, state.Servers[id].Put(id.Key(), server)); !errors.Is(err, store.ErrConflict) {
+		puts := []store.Put{state.Servers[id].Put(id.Key(), server)}
+		for other, record := range state.Servers { // a server is drained only beside another one, which nobody drains at the same time
+			if other != id && server.Draining {
+				puts = append(puts, record.Check(other.Key()))
+			}
+		}
+		if err := c.Write(ctx, puts...); !errors.Is(err, store.ErrConflict) {
 			return id, err
 		}
 	}

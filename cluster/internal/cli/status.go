@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -79,14 +80,31 @@ func reportOf(name string, state *records.State) report {
 		}
 		r.Servers = append(r.Servers, one)
 	}
-	for _, id := range slices.Sorted(maps.Keys(state.Shards)) {
+	for _, id := range shardsOf(state) {
 		shard := state.Shards[id].Value
 		one := shardReport{Shard: uint32(id), Epoch: shard.Epoch, Master: uint32(shard.Master.Server), Slave: uint32(shard.Slave.Server),
 			InSync: shard.InSync, Settled: !slices.ContainsFunc(shard.Unsettled, func(m records.Member) bool { return !state.IsGone(m) }), Troubles: []string{}}
-		one.Troubles = append(one.Troubles, state.Troubles(id)...)
+		if _, has := state.Shards[id]; has {
+			one.Troubles = append(one.Troubles, state.Troubles(id)...)
+		} else {
+			one.Troubles = append(one.Troubles, "the store has no record that can be used: it cannot be read, or names a process of a server that has no record")
+		}
 		r.Shards = append(r.Shards, one)
 	}
 	return r
+}
+
+// shardsOf returns the numbers of all shards that there should be, and are.
+func shardsOf(state *records.State) []records.ShardID {
+	all := map[records.ShardID]bool{}
+	for id := range state.Shards {
+		all[id] = true
+	}
+	const most = 1 << 16 // of millrace's spread.entries
+	for id := range records.ShardID(min(state.Cluster.Value.Shards, most)) {
+		all[id] = true
+	}
+	return slices.Sorted(maps.Keys(all))
 }
 
 func (a *app) status() *cobra.Command {
@@ -99,16 +117,16 @@ has not been heard of by the store; one that is gone is known to do nothing any 
 		Args: cobra.NoArgs,
 		RunE: a.with(func(ctx context.Context, c *cluster, _ []string) error {
 			state, err := c.state(ctx)
-			if err != nil {
+			if state == nil {
 				return err
 			}
 			is := reportOf(c.config.Cluster, state)
 			if asJSON {
-				text, err := json.MarshalIndent(is, "", "  ")
+				text, errText := json.MarshalIndent(is, "", "  ")
 				c.say("%s", text)
-				return err
+				return errors.Join(err, errText)
 			}
-			return c.show(is, state, perShard)
+			return errors.Join(err, c.show(is, state, perShard))
 		}),
 	}
 	command.Flags().BoolVar(&perShard, "shards", false, "show each shard")

@@ -238,7 +238,7 @@ func (s *State) InstanceOf(member Member) string {
 	return s.Servers[member.Server].Value.Instances[member.Process]
 }
 
-// Parse reads a view. A record that cannot be read is as in the earlier state, if there is one; the error names it. So is a shard's record that names
+// Parse reads a view. A record that cannot be read, or cannot be true, is as in the earlier state, if there is one; the error names it. So is a shard's record that names
 // a process of which the view has not got its server's record yet.
 func Parse(view store.View, earlier *State) (*State, error) {
 	if earlier == nil {
@@ -258,7 +258,13 @@ func Parse(view store.View, earlier *State) (*State, error) {
 		case ServerID(id).Key() == key:
 			keep(s.Servers, ServerID(id), parse(&p, key, record, earlier.Servers[ServerID(id)]))
 		case ShardID(id).Key() == key:
-			keep(s.Shards, ShardID(id), parse(&p, key, record, earlier.Shards[ShardID(id)]))
+			was := earlier.Shards[ShardID(id)]
+			is := parse(&p, key, record, was)
+			if err := is.Value.check(was.Value); err != nil {
+				p.err = errors.Join(p.err, fmt.Errorf("%s in the store cannot be true: %w", key, err))
+				is = was
+			}
+			keep(s.Shards, ShardID(id), is)
 		}
 	}
 	for id, shard := range s.Shards {
@@ -275,6 +281,31 @@ func Parse(view store.View, earlier *State) (*State, error) {
 		s.Present[member] = parse(&p, "what "+name+" says", store.Record{Value: says, Revision: 1}, Record[Presence]{Value: earlier.Present[member]}).Value
 	}
 	return s, p.err
+}
+
+// mostEpoch is the greatest that millrace takes.
+const mostEpoch = 1 << 62
+
+// check returns why the record cannot be that of a shard which was as the earlier one says. Nobody writes such a record, but somebody may have edited it.
+func (s Shard) check(was Shard) error {
+	switch {
+	case s.Epoch < was.Epoch:
+		return fmt.Errorf("its epoch is %d, and was %d", s.Epoch, was.Epoch)
+	case s.Epoch > mostEpoch:
+		return fmt.Errorf("its epoch is %d", s.Epoch)
+	case s.Epoch == was.Epoch && was.Epoch != 0 && (s.Master != was.Master || s.Slave != was.Slave):
+		return fmt.Errorf("its epoch is %d with other copies than before", s.Epoch)
+	case s.Master == s.Slave && !s.Master.IsNone():
+		return fmt.Errorf("%v has both copies", s.Master)
+	case s.Master.IsNone() && !s.Slave.IsNone():
+		return fmt.Errorf("there is a slave, %v, and no master", s.Slave)
+	}
+	for number := range s.Grants {
+		if number >= GrantCount {
+			return fmt.Errorf("there is no grant %d", number)
+		}
+	}
+	return nil
 }
 
 func (s *State) isAhead(member Member) bool {

@@ -67,10 +67,30 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// A record that cannot be true is one that cannot be read: dataplanes would refuse it, and all other orders with it.
+func TestParseUntrue(t *testing.T) {
+	servers := map[string]string{"servers/7": `{"process":3}`, "servers/8": `{"process":1}`, "shards/5": `{"epoch":4,"master":"7.3","slave":"8.1"}`}
+	before := parse(t, servers)
+	for _, text := range []string{"null", `{}`, `{"epoch":3,"master":"7.3","slave":"8.1"}`, `{"epoch":4,"master":"8.1","slave":"7.3"}`, `{"epoch":5,"master":"7.3","slave":"7.3"}`,
+		`{"epoch":5,"master":"none","slave":"7.3"}`, `{"epoch":9223372036854775808,"master":"7.3"}`, `{"epoch":4,"master":"7.3","slave":"8.1","grants":{"7.3":"64"}}`} {
+		now := view(servers)
+		now.Records["shards/5"] = store.Record{Value: []byte(text), Revision: 2}
+		state, err := records.Parse(now, before)
+		if err == nil || strings.Contains(err.Error(), "\n") || state.Shards[5].Revision != 1 || state.Shards[5].Value.Epoch != 4 {
+			t.Errorf("%s is read as %+v: %v", text, state.Shards[5], err)
+		}
+	}
+	now := view(servers)
+	now.Records["shards/5"] = store.Record{Value: []byte(`{"epoch":4,"master":"7.3","slave":"8.1","in_sync":true,"grants":{"7.3":"63"}}`), Revision: 2}
+	if state, err := records.Parse(now, before); err != nil || state.Shards[5].Revision != 2 {
+		t.Errorf("a good record is read as %+v: %v", state.Shards[5], err)
+	}
+}
+
 // A view may have a shard's record, and not yet the record of the server of its master: then the shard is as it was.
 func TestParseAhead(t *testing.T) {
 	before := parse(t, map[string]string{"servers/7": `{"process":3}`, "shards/5": `{"epoch":4,"master":"7.3"}`})
-	ahead := view(map[string]string{"servers/7": `{"process":3}`, "shards/5": `{"epoch":5,"master":"none","slave":"7.4"}`, "shards/6": `{"master":"8.1"}`})
+	ahead := view(map[string]string{"servers/7": `{"process":3}`, "shards/5": `{"epoch":5,"master":"7.4","slave":"none"}`, "shards/6": `{"master":"8.1"}`})
 	ahead.Records["shards/5"] = store.Record{Value: ahead.Records["shards/5"].Value, Revision: 2}
 	between, err := records.Parse(ahead, before)
 	if err != nil || between.Shards[5].Value.Epoch != 4 || len(between.Shards) != 1 {
