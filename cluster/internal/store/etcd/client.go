@@ -17,7 +17,6 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/client/v3/concurrency"
 	"go.uber.org/zap"
 
 	"millrace/control/cluster/internal/store"
@@ -52,7 +51,10 @@ const (
 	records = "records/"
 	present = "present/"
 	retry   = 200 * time.Millisecond
-	answer  = 2 * time.Second // for requests that nobody has limited
+	answer  = 2 * time.Second        // for requests that nobody has limited
+	turn    = 700 * time.Millisecond // for an answer to a request that may be made twice, until another server is asked
+	pace    = 500 * time.Millisecond // how often a watch asks its server whether it is there
+	silence = 2 * time.Second        // until a watch turns to another server
 )
 
 // Open returns a client, which need not have reached the store yet.
@@ -61,8 +63,8 @@ func Open(config Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	// etcd refuses to be asked more often than each 5 s if it is alive. If it is silent for a second when it has something to answer,
-	// the client turns to another one: before its session ends.
+	// gRPC asks a connection each 10 s whether its server is there. If the server's machine is silent for a second when it has something to
+	// acknowledge, the connection ends at once. A server that hangs is noticed by neither: so requests are made again, of the next server in turn.
 	client, err := clientv3.New(clientv3.Config{Endpoints: config.Endpoints, TLS: tls, DialTimeout: time.Second,
 		DialKeepAliveTime: 5 * time.Second, DialKeepAliveTimeout: time.Second, Logger: zap.NewNop()})
 	if err != nil {
@@ -80,7 +82,11 @@ func (c *Client) Read(ctx context.Context) (store.View, error) {
 
 func (c *Client) read(ctx context.Context) (store.View, int64, error) {
 	view := store.View{Records: map[string]store.Record{}, Present: map[string][]byte{}}
-	all, err := c.etcd.Get(ctx, c.config.Prefix, clientv3.WithPrefix())
+	var all *clientv3.GetResponse
+	err := inTurn(ctx, func(ctx context.Context) (err error) {
+		all, err = c.etcd.Get(ctx, c.config.Prefix, clientv3.WithPrefix())
+		return err
+	})
 	if err != nil {
 		return view, 0, fmt.Errorf("etcd: %w", err)
 	}
@@ -88,6 +94,19 @@ func (c *Client) read(ctx context.Context) (store.View, int64, error) {
 		c.see(view, key)
 	}
 	return view, all.Header.Revision, nil
+}
+
+// inTurn makes a request until it is answered, or ctx ends: each time of another server, as the client takes them in turn.
+func inTurn(ctx context.Context, request func(context.Context) error) error {
+	for {
+		limited, cancel := context.WithTimeout(ctx, turn)
+		err := request(limited)
+		isLate := err != nil && limited.Err() != nil
+		cancel()
+		if !isLate || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 // see takes a key into a view.
@@ -129,22 +148,46 @@ func (c *Client) watch(ctx context.Context, views chan store.View) error {
 	}
 	store.Offer(views, view)
 	// A server without a leader does not hear of changes; the watch then goes on at another one.
-	changes := c.etcd.Watch(clientv3.WithRequireLeader(ctx), c.config.Prefix, clientv3.WithPrefix(), clientv3.WithRev(revision+1))
-	for change := range changes {
-		if err := change.Err(); err != nil {
-			return err
-		}
-		view = store.View{Records: maps.Clone(view.Records), Present: maps.Clone(view.Present)}
-		for _, event := range change.Events {
-			if event.Type == clientv3.EventTypeDelete {
-				delete(view.Present, strings.TrimPrefix(string(event.Kv.Key), c.config.Prefix+present))
-			} else {
-				c.see(view, event.Kv)
+	required := clientv3.WithRequireLeader(ctx)
+	changes := c.etcd.Watch(required, c.config.Prefix, clientv3.WithPrefix(), clientv3.WithRev(revision+1))
+	heard, tick := time.Now(), time.NewTicker(pace)
+	defer tick.Stop()
+	for {
+		select {
+		case change, isOpen := <-changes:
+			if !isOpen {
+				return errors.New("the watch has ended")
 			}
+			if err := change.Err(); err != nil {
+				return err
+			}
+			heard = time.Now()
+			if len(change.Events) > 0 { // otherwise the answer that it is there
+				view = c.after(view, change)
+				store.Offer(views, view)
+			}
+		case <-tick.C:
+			if time.Since(heard) > silence {
+				return fmt.Errorf("the watch's server has been silent for %v", silence)
+			}
+			limited, cancel := context.WithTimeout(required, pace)
+			_ = c.etcd.RequestProgress(limited)
+			cancel()
 		}
-		store.Offer(views, view)
 	}
-	return errors.New("the watch has ended")
+}
+
+// after returns the view after a change.
+func (c *Client) after(view store.View, change clientv3.WatchResponse) store.View {
+	view = store.View{Records: maps.Clone(view.Records), Present: maps.Clone(view.Present)}
+	for _, event := range change.Events {
+		if event.Type == clientv3.EventTypeDelete {
+			delete(view.Present, strings.TrimPrefix(string(event.Kv.Key), c.config.Prefix+present))
+		} else {
+			c.see(view, event.Kv)
+		}
+	}
+	return view
 }
 
 // Write is Store.Write.
@@ -196,57 +239,108 @@ func (c *Client) keep() {
 }
 
 func (c *Client) keepOne() error {
-	session, err := c.newSession()
+	lease, err := c.newLease()
 	if err != nil {
 		return err
 	}
-	defer session.Orphan()
-	if err := c.tell(session); err != nil {
+	ctx, cancel := context.WithCancel(c.ctx)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- c.keepAlive(ctx, lease) }()
+	if err := c.tell(lease); err != nil {
 		return err
 	}
 	for {
 		select {
 		case told := <-c.tells:
-			err := c.tell(session)
+			err := c.tell(lease)
 			told <- err
 			if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 				return err
 			}
-		case <-session.Done():
-			return errors.New("the session has ended")
+		case err := <-ended:
+			if c.ctx.Err() == nil {
+				return err
+			}
+			return c.revoke(lease)
 		case <-c.ctx.Done():
-			// Not session.Close, which waits a minute for a store that is not there.
-			limited, cancel := context.WithTimeout(context.Background(), answer)
-			defer cancel()
-			_, err := c.etcd.Revoke(limited, session.Lease())
-			return err
+			return c.revoke(lease)
 		}
 	}
 }
 
-func (c *Client) newSession() (*concurrency.Session, error) {
+func (c *Client) newLease() (clientv3.LeaseID, error) {
 	limited, cancel := context.WithTimeout(c.ctx, answer)
 	defer cancel()
-	lease, err := c.etcd.Grant(limited, int64(c.config.Session/time.Second))
+	var lease *clientv3.LeaseGrantResponse
+	err := inTurn(limited, func(ctx context.Context) (err error) {
+		lease, err = c.etcd.Grant(ctx, int64(c.config.Session/time.Second))
+		return err
+	})
 	if err != nil {
-		return nil, fmt.Errorf("etcd: %w", err)
+		return clientv3.NoLease, fmt.Errorf("etcd: %w", err)
 	}
-	session, err := concurrency.NewSession(c.etcd, concurrency.WithLease(lease.ID))
-	if err != nil {
-		return nil, fmt.Errorf("etcd: %w", err)
+	return lease.ID, nil
+}
+
+// keepAlive keeps a lease until ctx or the lease ends. It asks several times in a session, whether or not there have been answers: each time
+// of another server, so that one that hangs costs nothing.
+func (c *Client) keepAlive(ctx context.Context, lease clientv3.LeaseID) error {
+	const times = 5
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	answers := make(chan error, times+1) // more are not under way at a time
+	heard, tick := time.Now(), time.NewTicker(c.config.Session/times)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case err := <-answers:
+			if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+				return errors.New("the session has ended")
+			}
+			if err == nil {
+				heard = time.Now()
+			}
+		case <-tick.C:
+			if time.Since(heard) > c.config.Session {
+				return errors.New("the store has not answered for a session")
+			}
+			go func() {
+				limited, cancel := context.WithTimeout(ctx, c.config.Session)
+				defer cancel()
+				_, err := c.etcd.KeepAliveOnce(limited, lease)
+				select {
+				case answers <- err:
+				case <-ctx.Done():
+				}
+			}()
+		}
 	}
-	return session, nil
+}
+
+// revoke ends a lease, so that the member is absent at once.
+func (c *Client) revoke(lease clientv3.LeaseID) error {
+	limited, cancel := context.WithTimeout(context.Background(), answer)
+	defer cancel()
+	return inTurn(limited, func(ctx context.Context) error {
+		_, err := c.etcd.Revoke(ctx, lease)
+		return err
+	})
 }
 
 // tell makes the member present with what it says. A session that has expired cannot.
-func (c *Client) tell(session *concurrency.Session) error {
+func (c *Client) tell(lease clientv3.LeaseID) error {
 	c.mu.Lock()
 	member, says := c.member, string(c.says)
 	c.mu.Unlock()
 	limited, cancel := context.WithTimeout(c.ctx, answer)
 	defer cancel()
-	_, err := c.etcd.Put(limited, c.config.Prefix+present+member, says, clientv3.WithLease(session.Lease()))
-	return err
+	return inTurn(limited, func(ctx context.Context) error {
+		_, err := c.etcd.Put(ctx, c.config.Prefix+present+member, says, clientv3.WithLease(lease))
+		return err
+	})
 }
 
 // Close is Store.Close.

@@ -124,9 +124,9 @@ func TestCluster(t *testing.T) {
 	storetest.RunCluster(t, backend{tls, serve(t, tls)})
 }
 
-// Three servers are one store. It goes on without one of them, and a member whose client was connected to that one stays present.
-func TestThreeServers(t *testing.T) {
-	tls := storetest.Certificates(t)
+// serveThree returns three servers of one cluster.
+func serveThree(t *testing.T, tls store.TLS) (all []*etcd.Server) {
+	t.Helper()
 	cluster := map[string]string{}
 	for _, name := range []string{"one", "two", "three"} {
 		cluster[name] = "https://" + freeAddress(t)
@@ -144,16 +144,87 @@ func TestThreeServers(t *testing.T) {
 			servers <- server
 		}()
 	}
-	var all []*etcd.Server
-	var endpoints []string
 	for range cluster {
 		server := <-servers
 		if server == nil {
 			t.FailNow()
 		}
 		t.Cleanup(server.Close)
-		all, endpoints = append(all, server), append(endpoints, server.Endpoint)
+		all = append(all, server)
 	}
+	return all
+}
+
+// One of three servers hangs: its machine still takes what is sent to it. Members stay present, and watches go on.
+func TestServerHangs(t *testing.T) {
+	tls := storetest.Certificates(t)
+	var endpoints []string
+	var links []*storetest.Proxy
+	for _, server := range serveThree(t, tls) {
+		to, err := url.Parse(server.Endpoint)
+		if err != nil {
+			t.Fatal(err)
+		}
+		links = append(links, storetest.NewProxy(t, to.Host))
+		endpoints = append(endpoints, "https://"+links[len(links)-1].Address())
+	}
+	config := backend{tls: tls}.config("")
+	config.Endpoints, config.Session = endpoints, 4*time.Second // a busy machine may be late
+	client, err := etcd.Open(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if err := client.Present(t.Context(), "7.1", []byte("here")); err != nil {
+		t.Fatal(err)
+	}
+	watcher, err := etcd.Open(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watcher.Close()
+	views := watcher.Watch(t.Context())
+	for n, link := range links {
+		link.Freeze()
+		var put store.Put
+		for try := 0; ; try++ { // a write may be lost at the server that hangs
+			put = store.Put{Key: fmt.Sprintf("%d.%d", n, try), Value: []byte("x")}
+			limited, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			err := client.Write(limited, put)
+			cancel()
+			if err == nil {
+				break
+			}
+		}
+		seen := false
+		for end := time.After(2 * config.Session); end != nil; {
+			select {
+			case view := <-views:
+				if len(view.Present) != 1 {
+					t.Errorf("while server %d hangs, the member is absent", n)
+				}
+				seen = seen || view.Records[put.Key].Revision != 0
+			case <-end:
+				end = nil
+			}
+		}
+		if !seen {
+			t.Errorf("while server %d hangs, a record is not seen", n)
+		}
+		link.Heal()
+	}
+}
+
+// Three servers are one store. It goes on without one of them, and a member whose client was connected to that one stays present.
+func TestThreeServers(t *testing.T) {
+	tls := storetest.Certificates(t)
+	all := serveThree(t, tls)
+	var endpoints []string
+	for _, server := range all {
+		endpoints = append(endpoints, server.Endpoint)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	open := func(endpoints ...string) store.Store {
 		config := backend{tls: tls}.config("")
 		config.Endpoints, config.Session = endpoints, 5*time.Second
