@@ -85,6 +85,27 @@ func serve(t *testing.T, tls store.TLS) *etcd.Server {
 	return server
 }
 
+// A server that waits for the others of its cluster ends when it is told to.
+func TestServerWaits(t *testing.T) {
+	tls := storetest.Certificates(t)
+	cluster := map[string]string{"one": "https://" + freeAddress(t), "two": "https://" + freeAddress(t), "three": "https://" + freeAddress(t)}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := etcd.Serve(ctx, etcd.ServerConfig{Name: "one", Dir: t.TempDir(), Clients: "https://127.0.0.1:0", Peers: cluster["one"], Cluster: cluster, TLS: tls})
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Error("it serves without the others")
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("it does not end")
+	}
+}
+
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -79,7 +79,13 @@ func Serve(ctx context.Context, config ServerConfig) (*Server, error) {
 	case <-ctx.Done():
 		err = fmt.Errorf("most of its cluster is not there: %w", ctx.Err())
 	}
-	started.Close()
+	// Close waits for ever for the servers of a process that was never ready. The process ends behind this.
+	closed := make(chan struct{})
+	go func() { started.Close(); close(closed) }()
+	select {
+	case <-closed:
+	case <-time.After(time.Second):
+	}
 	return nil, errors.Join(fmt.Errorf("etcd in %s does not get ready", config.Dir), err)
 }
 
