@@ -30,6 +30,11 @@ election, and one more program to watch.`,
 			if err := node.Lock(a.path); err != nil {
 				return err
 			}
+			client, err := c.Open(slog.New(slog.DiscardHandler)) // certificates are read: etcd would only wait with wrong ones
+			if err != nil {
+				return commandline.UnopenedFile{Err: err}
+			}
+			_ = client.Close()
 			err = node.Run(command.Context(), c, slog.New(slog.NewTextHandler(a.err, nil)))
 			if errors.Is(err, agent.ErrMisfit) {
 				return commandline.Usage("%v", err)

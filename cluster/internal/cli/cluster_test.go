@@ -281,6 +281,9 @@ func TestMistakes(t *testing.T) {
 		{"elasticity_in_s = 5\n" + good, []string{"status"}, 2, "elasticity_in_s is 5"},
 		{good + "cert = \"x\"\n", []string{"agent"}, 2, "cert, key and ca go together"},
 		{good + "[etcd]\nclients = \"http://127.0.0.1:1\"\n", []string{"agent"}, 2, "etcd.cluster lacks this server's name, one"},
+		{good + "[etcd]\nclients = \"x\"\ncluster = { one = \"http://127.0.0.1:1\" }\n", []string{"agent"}, 2, `etcd.clients: "x" is no URL`},
+		{good + "[etcd]\nclients = \"http://127.0.0.1:1\"\ncluster = { one = \"127.0.0.1:1\" }\n", []string{"agent"}, 2, `etcd.cluster: one has "127.0.0.1:1"`},
+		{good + "cert = \"none.pem\"\nkey = \"none.pem\"\nca = \"none.pem\"\n", []string{"agent"}, 3, "none.pem: no such file"},
 		{good + "[routes]\nasn = 1\n", []string{"agent"}, 2, "no [[routes.neighbor]] is named"},
 		{good + "[routes]\nasn = 1\n[[routes.neighbor]]\ndevice = \"x\"\nlocal = \"10.0.0.1\"\naddress = \"10.0.0.2\"\nasn = 2\n", []string{"agent"}, 2, "no prefixes of its family"},
 	} {

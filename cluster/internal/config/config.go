@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"net/url"
 	"os"
@@ -182,10 +183,23 @@ func (e *Etcd) check(name string, say func(string, ...any)) {
 	}
 	if e.Clients == "" {
 		say("etcd.clients is missing: give the URL at which other servers reach this one's etcd, such as https://192.0.2.1:2379")
+	} else if !hasPort(e.Clients) {
+		say("etcd.clients: %q is no URL with a port, such as https://192.0.2.1:2379", e.Clients)
+	}
+	for _, of := range slices.Sorted(maps.Keys(e.Cluster)) {
+		if !hasPort(e.Cluster[of]) {
+			say("etcd.cluster: %s has %q, which is no URL with a port, such as https://192.0.2.1:2380", of, e.Cluster[of])
+		}
 	}
 	if e.Cluster[name] == "" {
 		say("etcd.cluster lacks this server's name, %s", name)
 	}
+}
+
+// hasPort returns true for a URL with a host and a port.
+func hasPort(text string) bool {
+	is, err := url.Parse(text)
+	return err == nil && (is.Scheme == "https" || is.Scheme == "http") && is.Hostname() != "" && is.Port() != ""
 }
 
 func (r *Routes) check(say func(string, ...any)) {
