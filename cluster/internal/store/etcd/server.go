@@ -79,12 +79,16 @@ func Serve(ctx context.Context, config ServerConfig) (*Server, error) {
 	case <-ctx.Done():
 		err = fmt.Errorf("most of its cluster is not there: %w", ctx.Err())
 	}
-	// Close waits for ever for the servers of a process that was never ready. The process ends behind this.
+	// Close alone waits for ever for the server of clients if etcd was never ready.
 	closed := make(chan struct{})
-	go func() { started.Close(); close(closed) }()
+	go func() {
+		started.Server.HardStop()
+		started.Close()
+		close(closed)
+	}()
 	select {
 	case <-closed:
-	case <-time.After(time.Second):
+	case <-time.After(5 * time.Second):
 	}
 	return nil, errors.Join(fmt.Errorf("etcd in %s does not get ready", config.Dir), err)
 }
