@@ -186,7 +186,7 @@ def free_processors(scene):
         os.rmdir(group)
 
 
-def prepare_overload(scene):
+def find_most(scene):
     """Finds out how many packets a second the servers forward at most: more are sent until some are lost."""
     limit_processors(scene)
     scene.flood = Flood(scene.hosts)
@@ -198,6 +198,12 @@ def prepare_overload(scene):
         scene.flood.end()
         rate, most = 1.2 * rate, max(most, got)
     scene.notes["most_forwarded_per_s"] = round(most)
+
+
+def find_most_alone(scene):
+    for number in list(scene.cluster.servers)[1:]:
+        scene.cluster.operate(1, "drain", f"server{number}", seconds=120)
+    find_most(scene)
 
 
 def overload(scene):
@@ -253,7 +259,9 @@ EVENTS = {
                  prepare=count_special, size=4000),
     "store": Event("the store is gone for a minute", cut_store(True), cut_store(False), 60, heals=False),
     "overload": Event("twice the packets that servers can forward come for a minute", overload, lambda scene: scene.flood.end(), OVERLOAD_S,
-                      heals=False, prepare=prepare_overload, is_slow=True),
+                      heals=False, prepare=find_most, is_slow=True),
+    "most": Event("servers forward as many packets as they can", find_most, heals=False, is_slow=True),
+    "most-alone": Event("server 1 forwards as many packets as it can, after all others have left", find_most_alone, heals=False, is_slow=True),
 }
 
 
