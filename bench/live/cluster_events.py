@@ -14,6 +14,7 @@ from cluster_traffic import Flood
 from namespaces import command, ip
 
 VICTIM = 2
+PATIENCE_S = 600  # NAT's ports rest for minutes
 
 
 class Scene:
@@ -47,7 +48,7 @@ def cut(name):
 
 def drain(scene):
     begun = time.monotonic()
-    scene.cluster.operate(1, "drain", f"server{VICTIM}", seconds=120)
+    scene.cluster.operate(1, "drain", f"server{VICTIM}", seconds=PATIENCE_S)
     scene.notes["drained_s"] = round(time.monotonic() - begun, 1)
 
 
@@ -202,7 +203,7 @@ def find_most(scene):
 
 def find_most_alone(scene):
     for number in list(scene.cluster.servers)[1:]:
-        scene.cluster.operate(1, "drain", f"server{number}", seconds=120)
+        scene.cluster.operate(1, "drain", f"server{number}", seconds=PATIENCE_S)
     find_most(scene)
 
 
@@ -296,7 +297,7 @@ class Happening:
         return all(one["in_sync"] and VICTIM not in (one["master"], one["slave"]) for one in shards)
 
     def heal(self):
-        while time.monotonic() < self.begun + 120:
+        while time.monotonic() < self.begun + PATIENCE_S:
             if self.is_whole():
                 self.healed_s = round(time.monotonic() - self.begun, 1)
                 return
@@ -308,6 +309,6 @@ class Happening:
 
     def join(self):
         for thread in self.threads:
-            thread.join(130)
+            thread.join(PATIENCE_S + 10)
         if self.error is not None:
             raise self.error
