@@ -155,7 +155,7 @@ type Says struct {
 func (a *Agent) Step(ctx context.Context, now time.Duration, state *records.State) (Outcome, error) {
 	if state.IsGone(a.self) {
 		err := a.announce(ctx, false)
-		_, errFollow := a.dataplane.Follow(ctx, Orders{})
+		_, errFollow := a.follow(ctx, Orders{})
 		return Outcome{}, errors.Join(ErrGone, err, errFollow)
 	}
 	if state.Servers[a.self.Server].Value.Process < a.self.Process {
@@ -172,9 +172,7 @@ func (a *Agent) Step(ctx context.Context, now time.Duration, state *records.Stat
 			return Outcome{}, err
 		}
 	}
-	limited, cancel := context.WithTimeout(ctx, a.config.Stuck)
-	reports, err := a.dataplane.Follow(limited, a.orders(state))
-	cancel()
+	reports, err := a.follow(ctx, a.orders(state))
 	if errors.Is(err, ErrNotYet) {
 		a.answered = now
 		return Outcome{}, nil
@@ -200,6 +198,13 @@ func (a *Agent) Step(ctx context.Context, now time.Duration, state *records.Stat
 		}
 	}
 	return outcome, nil
+}
+
+// follow tells the dataplane what to do, and waits no longer for it than it may be stuck.
+func (a *Agent) follow(ctx context.Context, orders Orders) (map[records.ShardID]Report, error) {
+	limited, cancel := context.WithTimeout(ctx, a.config.Stuck)
+	defer cancel()
+	return a.dataplane.Follow(limited, orders)
 }
 
 func (a *Agent) roleIn(shard records.Shard) Role {

@@ -32,11 +32,14 @@ type trace struct {
 	trouble string
 }
 
-func (t *trace) Follow(_ context.Context, orders agent.Orders) (map[records.ShardID]agent.Report, error) {
+func (t *trace) Follow(ctx context.Context, orders agent.Orders) (map[records.ShardID]agent.Report, error) {
 	if t.err != nil {
 		return nil, t.err
 	}
 	line := "follow"
+	if _, is := ctx.Deadline(); !is {
+		line += " without a limit"
+	}
 	for _, peer := range orders.Peers {
 		line += fmt.Sprintf(" %d=%s@%s", peer.Server, peer.Instance, peer.Address)
 	}
