@@ -40,18 +40,40 @@ type Dataplane struct {
 	loads  map[records.ShardID]*rate
 }
 
-// Open gives up what the millrace at that socket does for the cluster, and returns it.
+// Open makes the millrace at that socket give up what it does for the cluster, and returns it once it has: others may then count its copies as gone. With
+// many connections this takes longer than a request waits.
 func Open(ctx context.Context, socket string) (*Dataplane, error) {
 	d := &Dataplane{client: api.New(socket), loads: map[records.ShardID]*rate{}}
 	var is Status
-	if err := d.client.Put(ctx, "/cluster", body(agent.Orders{}), &is); err != nil {
+	told := body(agent.Orders{})
+	if err := d.client.Put(ctx, "/cluster", told, &is); err != nil {
 		return nil, err
 	}
 	if is.Server == 0 || is.Instance == "" || is.Shards == 0 {
 		return nil, errors.New("the answer to /cluster lacks the server's number, its instance, or the number of shards: is it another program's?")
 	}
 	d.is = agent.Identity{Server: is.Server, Instance: is.Instance, Address: is.Address, Shards: is.Shards, Wanted: is.Wanted}
-	return d, nil
+	d.told = told
+	if is.Followed {
+		return d, nil
+	}
+	return d, d.GiveUp(ctx)
+}
+
+// GiveUp makes millrace give everything up, and waits until it has, or ctx ends.
+func (d *Dataplane) GiveUp(ctx context.Context) error {
+	const again = 100 * time.Millisecond
+	for {
+		_, err := d.Follow(ctx, agent.Orders{})
+		if !errors.Is(err, agent.ErrNotYet) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", err, ctx.Err())
+		case <-time.After(again):
+		}
+	}
 }
 
 // Identity returns what other servers are told of it.

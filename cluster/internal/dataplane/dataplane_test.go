@@ -1,10 +1,12 @@
 package dataplane_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"testing"
+	"time"
 
 	"millrace/control/cluster/internal/agent"
 	"millrace/control/cluster/internal/dataplane"
@@ -69,6 +71,23 @@ func sameJSON(t *testing.T, a, b string) bool {
 		texts[n] = string(bytes)
 	}
 	return texts[0] == texts[1]
+}
+
+// Others count the copies here as gone once Open has returned: so it waits until millrace has given all of them up.
+func TestOpenWaits(t *testing.T) {
+	millrace := dataplanetest.New(t, 2)
+	const length = 300 * time.Millisecond
+	millrace.TakeTime(length)
+	start := time.Now()
+	if _, err := dataplane.Open(t.Context(), millrace.Socket); err != nil || time.Since(start) < length || millrace.Puts != 1 {
+		t.Errorf("opened after %v with %d orders: %v", time.Since(start), millrace.Puts, err)
+	}
+	millrace.TakeTime(time.Hour)
+	ctx, cancel := context.WithTimeout(t.Context(), length)
+	defer cancel()
+	if _, err := dataplane.Open(ctx, millrace.Socket); err == nil {
+		t.Error("opened a millrace that has not given everything up")
+	}
 }
 
 func TestAnotherProcess(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"millrace/control/cluster/internal/records"
 )
@@ -32,6 +33,8 @@ type Plane struct {
 	server    int
 	processes int
 	silent    bool
+	givesUpIn time.Duration
+	busyUntil time.Time // with giving everything up
 	epochs    map[int]order
 	orders    body
 	Puts      int // so far
@@ -94,6 +97,13 @@ func (p *Plane) Silence(is bool) {
 	p.silent = is
 }
 
+// TakeTime lets the plane take that long to give everything up, as with many connections.
+func (p *Plane) TakeTime(length time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.givesUpIn = length
+}
+
 // Instance returns the name of the present process.
 func (p *Plane) Instance() string {
 	p.mu.Lock()
@@ -105,6 +115,9 @@ func (p *Plane) Instance() string {
 func (p *Plane) HasNothing() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if !p.isFollowed() {
+		return false
+	}
 	for _, one := range p.orders.Shards {
 		if one.Master == p.instance() || one.Slave == p.instance() {
 			return false
@@ -124,6 +137,8 @@ func (p *Plane) Grants(shard int) []uint32 {
 	}
 	return nil
 }
+
+func (p *Plane) isFollowed() bool { return !time.Now().Before(p.busyUntil) }
 
 func (p *Plane) numbers(grants string) []uint32 {
 	numbers, err := records.ParseRanges(grants)
@@ -181,6 +196,9 @@ func (p *Plane) take(orders body) string {
 		}
 		p.epochs[one.Shard] = one
 	}
+	if len(orders.Shards) == 0 {
+		p.busyUntil = time.Now().Add(p.givesUpIn)
+	}
 	p.orders = orders
 	return ""
 }
@@ -205,5 +223,5 @@ func (p *Plane) status() map[string]any {
 			"in_sync": inSync})
 	}
 	return map[string]any{"server": p.server, "instance": p.instance(), "address": fmt.Sprint("10.9.0.", p.server), "port": 7471, "shards": Shards,
-		"agreement": "1a2b3c4d", "version": 1, "followed": true, "members": []any{}, "reports": reports, "counters": map[string]int{}}
+		"agreement": "1a2b3c4d", "version": 1, "followed": p.isFollowed(), "members": []any{}, "reports": reports, "counters": map[string]int{}}
 }
