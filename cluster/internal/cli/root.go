@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"millrace/control/cluster/internal/config"
+	"millrace/control/cluster/internal/node"
 	"millrace/control/cluster/internal/records"
 	"millrace/control/cluster/internal/store"
 	"millrace/control/internal/commandline"
@@ -38,7 +39,11 @@ func (a *app) say(format string, values ...any) { fmt.Fprintf(a.out, format+"\n"
 // Run executes a command line and returns the exit status.
 func Run(ctx context.Context, args []string, out, err io.Writer) int {
 	a := &app{path: config.Path, out: out, err: err}
-	return commandline.Status(ctx, err, commandline.Execute(ctx, a.root(), args))
+	failure := commandline.Execute(ctx, a.root(), args)
+	if errors.Is(failure, node.ErrNotLeft) {
+		ctx = context.WithoutCancel(ctx) // to interrupt an agent is no failure; what it then has to do has failed
+	}
+	return commandline.Status(ctx, err, failure)
 }
 
 func (a *app) root() *cobra.Command {
