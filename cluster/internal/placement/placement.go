@@ -71,7 +71,7 @@ type Rules struct {
 	ShardDwell time.Duration
 	// OnItsWay is how long a shard that is not in sync holds up changes that nobody needs.
 	OnItsWay time.Duration
-	// Rest is for how long a planned swap waits at most until the slave could open connections.
+	// Rest is how long after the last assignment of a shard its copies swap roles by plan although the slave could not open connections.
 	Rest time.Duration
 	// Withdrawal is how long a server must have been draining until others get its shards: until no switch sends it packets.
 	Withdrawal time.Duration
