@@ -33,8 +33,14 @@ const (
 // ErrNotLeft is returned by Run if the server should have left the cluster, and others may still wait for it.
 var ErrNotLeft = errors.New("the server has not left the cluster")
 
+// ErrEtcd is returned by Run if the etcd in this process does not start, or has ended. Then the server does not leave the cluster: its millrace goes on
+// as after the death of an agent.
+var ErrEtcd = errors.New("this server's etcd does not run")
+
 // Run serves until ctx ends; then the server leaves the cluster. It returns an error only if another try would not help.
 func Run(ctx context.Context, c *config.Config, log *slog.Logger) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	if server, is := c.Server(); is {
 		log.Info("etcd waits for most of its cluster", "cluster", server.Cluster)
 		running, err := etcd.Serve(ctx, server)
@@ -42,10 +48,17 @@ func Run(ctx context.Context, c *config.Config, log *slog.Logger) error {
 			return nil
 		}
 		if err != nil {
-			return err
+			return fmt.Errorf("%w: %w", ErrEtcd, err)
 		}
 		defer running.Close()
 		log.Info("etcd serves", "endpoint", running.Endpoint)
+		go func() {
+			select {
+			case err := <-running.Ended:
+				end(fmt.Errorf("%w: %w", ErrEtcd, err))
+			case <-ctx.Done():
+			}
+		}()
 	}
 	for said := ""; ctx.Err() == nil; pause(ctx, again) {
 		err := serve(ctx, c, log)
@@ -56,6 +69,14 @@ func Run(ctx context.Context, c *config.Config, log *slog.Logger) error {
 			said = err.Error()
 			log.Warn("the server is not part of the cluster until millrace answers", "error", err)
 		}
+	}
+	return lostEtcd(ctx)
+}
+
+// lostEtcd returns why ctx has ended, if that is because the etcd in this process has.
+func lostEtcd(ctx context.Context) error {
+	if err := context.Cause(ctx); errors.Is(err, ErrEtcd) {
+		return err
 	}
 	return nil
 }
@@ -102,6 +123,9 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 	}
 	defer speaker.Close()
 	if err := run(ctx, c, self, plane, speaker, client, log); ctx.Err() == nil {
+		return err
+	}
+	if err := lostEtcd(ctx); err != nil {
 		return err
 	}
 	_ = client.Close() // so that others know, and take the shards over; this millrace goes on meanwhile
