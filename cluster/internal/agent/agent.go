@@ -81,12 +81,20 @@ type Report struct {
 	Withdrawn []uint32
 }
 
+// Answer is what the dataplane says once it follows.
+type Answer struct {
+	Reports map[records.ShardID]Report // of the shards of which it has a copy
+	// Disagrees and OtherLayouts are of the servers that it hears: as in records.Presence.
+	Disagrees    map[records.ServerID]string
+	OtherLayouts []records.ServerID
+}
+
 // Dataplane is the process that has the copies: package dataplane, by its control socket.
 type Dataplane interface {
-	// Follow tells all of the orders, and returns reports once they are in force: copies of shards in which this member has no role have
+	// Follow tells all of the orders, and returns an answer once they are in force: copies of shards in which this member has no role have
 	// ended, with their connections; grants that are not in the orders are not used any more. A shard's epoch is never less than in the
 	// call before, nor has an epoch other holders. After an error some orders may be in force. ErrRestarted: the process that the member registered is there no more.
-	Follow(ctx context.Context, orders Orders) (map[records.ShardID]Report, error)
+	Follow(ctx context.Context, orders Orders) (Answer, error)
 }
 
 // ErrRestarted is returned if the dataplane is not the process that has been registered.
@@ -172,7 +180,7 @@ func (a *Agent) Step(ctx context.Context, now time.Duration, state *records.Stat
 			return Outcome{}, err
 		}
 	}
-	reports, err := a.follow(ctx, a.orders(state))
+	answer, err := a.follow(ctx, a.orders(state))
 	if errors.Is(err, ErrNotYet) {
 		a.answered = now
 		return Outcome{}, nil
@@ -191,9 +199,9 @@ func (a *Agent) Step(ctx context.Context, now time.Duration, state *records.Stat
 	if err := a.announce(ctx, isInUse); err != nil {
 		return Outcome{}, err
 	}
-	outcome := Outcome{Says: a.says(now, state, reports)}
+	outcome := Outcome{Says: a.says(now, state, answer)}
 	for _, id := range slices.Sorted(maps.Keys(state.Shards)) {
-		if next, differs := a.next(state.Shards[id].Value, reports[id]); differs {
+		if next, differs := a.next(state.Shards[id].Value, answer.Reports[id]); differs {
 			outcome.Writes = append(outcome.Writes, state.Shards[id].Put(id.Key(), next))
 		}
 	}
@@ -201,7 +209,7 @@ func (a *Agent) Step(ctx context.Context, now time.Duration, state *records.Stat
 }
 
 // follow tells the dataplane what to do, and waits no longer for it than it may be stuck.
-func (a *Agent) follow(ctx context.Context, orders Orders) (map[records.ShardID]Report, error) {
+func (a *Agent) follow(ctx context.Context, orders Orders) (Answer, error) {
 	limited, cancel := context.WithTimeout(ctx, a.config.Stuck)
 	defer cancel()
 	return a.dataplane.Follow(limited, orders)
@@ -285,10 +293,11 @@ func (a *Agent) announce(ctx context.Context, isOn bool) error {
 }
 
 // says returns what the member should say of itself, if that is new.
-func (a *Agent) says(now time.Duration, state *records.State, reports map[records.ShardID]Report) *Says {
-	is := records.Presence{Unwell: a.routes.Trouble(), Loads: map[records.ShardID]float64{}, Wanted: map[records.ShardID]uint32{}}
+func (a *Agent) says(now time.Duration, state *records.State, answer Answer) *Says {
+	is := records.Presence{Unwell: a.routes.Trouble(), Loads: map[records.ShardID]float64{}, Wanted: map[records.ShardID]uint32{},
+		Disagrees: answer.Disagrees, OtherLayouts: answer.OtherLayouts}
 	for id, shard := range state.Shards {
-		report := reports[id]
+		report := answer.Reports[id]
 		if a.roleIn(shard.Value) == Master {
 			is.Loads[id] = report.Load
 		}
@@ -296,7 +305,7 @@ func (a *Agent) says(now time.Duration, state *records.State, reports map[record
 			is.Wanted[id] = report.Wanted
 		}
 	}
-	if a.said != nil && is.Unwell == a.said.Presence.Unwell && maps.Equal(is.Wanted, a.said.Presence.Wanted) {
+	if a.said != nil && isAlike(is, a.said.Presence) {
 		are := func(float64, float64) bool { return true }
 		if now >= a.said.at+a.config.LoadPace {
 			are = func(a, b float64) bool { return a == b }
@@ -306,6 +315,11 @@ func (a *Agent) says(now time.Duration, state *records.State, reports map[record
 		}
 	}
 	return &Says{is, now}
+}
+
+// isAlike returns true if the two say the same, but for loads.
+func isAlike(a, b records.Presence) bool {
+	return a.Unwell == b.Unwell && maps.Equal(a.Wanted, b.Wanted) && maps.Equal(a.Disagrees, b.Disagrees) && slices.Equal(a.OtherLayouts, b.OtherLayouts)
 }
 
 // Said notes that the store was told. Until then each step says it again.

@@ -124,8 +124,9 @@ func (r *rig) ok(args ...string) string {
 }
 
 type status struct {
-	Leader  int
-	Servers []struct {
+	Leader   int
+	Troubles []string
+	Servers  []struct {
 		Name, State, Instance string
 		Masters, Slaves       int
 	}
@@ -216,6 +217,15 @@ func TestCluster(t *testing.T) {
 		status, out, _ := r.at("two", "status", "--json")
 		return status == 0 && json.Unmarshal([]byte(out), &is) == nil && is.Shards[7].Master == target
 	})
+
+	r.planes[1].Differ(1, "customers differ")
+	r.await("two servers disagree", func(is status) bool {
+		return slices.Equal(is.Troubles, []string{"servers 1 and 2 disagree: customers differ, so nothing is copied between them"})
+	})
+	if text := r.ok("status"); !strings.Contains(text, "\nservers 1 and 2 disagree: customers differ, so nothing is copied between them\n") {
+		t.Errorf("status: %s", text)
+	}
+	r.planes[1].Differ(0, "")
 
 	if text := r.ok("drain", "two"); !strings.HasSuffix(text, "two is out of use, and has no shards\n") {
 		t.Errorf("drain: %s", text)

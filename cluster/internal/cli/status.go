@@ -19,6 +19,8 @@ type report struct {
 	Leader  uint32         `json:"leader"` // the server whose manager leads; 0: none that is present
 	Servers []serverReport `json:"servers"`
 	Shards  []shardReport  `json:"shards"`
+	// Troubles are between servers, although shards may have two copies in sync.
+	Troubles []string `json:"troubles"`
 }
 
 type serverReport struct {
@@ -64,7 +66,7 @@ func stateOf(state *records.State, id records.ServerID) (is, why string) {
 }
 
 func reportOf(name string, state *records.State) report {
-	r := report{Cluster: name, Servers: []serverReport{}, Shards: []shardReport{}}
+	r := report{Cluster: name, Servers: []serverReport{}, Shards: []shardReport{}, Troubles: append([]string{}, state.ClusterTroubles()...)}
 	if leader := state.Leader.Value.Member; state.IsPresent(leader) {
 		r.Leader = uint32(leader.Server)
 	}
@@ -150,6 +152,9 @@ func (c *cluster) show(is report, state *records.State, perShard bool) error {
 	}
 	for _, trouble := range slices.Sorted(maps.Keys(shards)) {
 		c.say("shards %s: %s", records.Ranges(shards[trouble]), trouble)
+	}
+	for _, trouble := range is.Troubles {
+		c.say("%s", trouble)
 	}
 	if len(shards) == 0 {
 		c.say("all %d shards have two copies in sync", len(is.Shards))

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"millrace/control/cluster/internal/agent"
@@ -22,7 +23,14 @@ type Status struct {
 	Shards   uint32
 	Wanted   uint32
 	Followed bool // all workers do as ordered
-	Reports  []struct {
+	Members  []struct {
+		Server       records.ServerID
+		Heard        bool
+		Agrees       bool
+		SameLayout   *bool  `json:"same_layout"` // nil: never heard
+		Disagreement string // empty: there is none, or that version does not say
+	}
+	Reports []struct {
 		Shard     records.ShardID
 		InSync    bool `json:"in_sync"`
 		Packets   uint64
@@ -114,7 +122,7 @@ func body(orders agent.Orders) string {
 }
 
 // Follow is agent.Dataplane.Follow. Orders that have not changed are not told again.
-func (d *Dataplane) Follow(ctx context.Context, orders agent.Orders) (map[records.ShardID]agent.Report, error) {
+func (d *Dataplane) Follow(ctx context.Context, orders agent.Orders) (agent.Answer, error) {
 	var is Status
 	err := error(nil)
 	if text := body(orders); text == d.told {
@@ -127,18 +135,32 @@ func (d *Dataplane) Follow(ctx context.Context, orders agent.Orders) (map[record
 	}
 	var unreachable *api.Unreachable
 	if errors.As(err, &unreachable) && ctx.Err() == nil {
-		return nil, fmt.Errorf("%w: %w", agent.ErrRestarted, err)
+		return agent.Answer{}, fmt.Errorf("%w: %w", agent.ErrRestarted, err)
 	}
 	if err != nil {
-		return nil, err
+		return agent.Answer{}, err
 	}
 	if is.Instance != d.is.Instance {
-		return nil, fmt.Errorf("%w: it is instance %s now, and was %s", agent.ErrRestarted, is.Instance, d.is.Instance)
+		return agent.Answer{}, fmt.Errorf("%w: it is instance %s now, and was %s", agent.ErrRestarted, is.Instance, d.is.Instance)
 	}
 	if !is.Followed {
-		return nil, agent.ErrNotYet
+		return agent.Answer{}, agent.ErrNotYet
 	}
-	return d.reports(time.Now(), is)
+	reports, err := d.reports(time.Now(), is)
+	answer := agent.Answer{Reports: reports}
+	for _, other := range is.Members {
+		if other.Disagreement != "" || other.Heard && !other.Agrees {
+			if answer.Disagrees == nil {
+				answer.Disagrees = map[records.ServerID]string{}
+			}
+			answer.Disagrees[other.Server] = other.Disagreement
+		}
+		if other.SameLayout != nil && !*other.SameLayout {
+			answer.OtherLayouts = append(answer.OtherLayouts, other.Server)
+		}
+	}
+	slices.Sort(answer.OtherLayouts)
+	return answer, err
 }
 
 func (d *Dataplane) reports(now time.Time, is Status) (map[records.ShardID]agent.Report, error) {

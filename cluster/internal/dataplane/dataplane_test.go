@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -30,9 +32,9 @@ func TestOrdersAndReports(t *testing.T) {
 	orders := agent.Orders{Peers: []agent.Peer{{Server: 2, Instance: "00000000000000bb", Address: "10.9.0.2"}}, Shards: []agent.Order{
 		{Shard: 5, Epoch: 4, Master: agent.Holder{Member: self, Instance: "00000000000000aa"}, Slave: agent.Holder{Member: other, Instance: "00000000000000bb"},
 			Settled: true, Grants: []uint32{1, 2, 9}}, {Shard: 6}}}
-	reports, err := plane.Follow(t.Context(), orders)
-	if is := reports[5]; err != nil || len(reports) != 1 || !is.InSync || is.Wanted != 4 || len(is.Withdrawn) != 2 || is.Load != 0 {
-		t.Errorf("%+v: %v", reports, err)
+	answer, err := plane.Follow(t.Context(), orders)
+	if is := answer.Reports[5]; err != nil || len(answer.Reports) != 1 || !is.InSync || is.Wanted != 4 || len(is.Withdrawn) != 2 || is.Load != 0 {
+		t.Errorf("%+v: %v", answer, err)
 	}
 	asked := millrace.Asked()
 	// A shard that nobody has had is not named.
@@ -71,6 +73,27 @@ func sameJSON(t *testing.T, a, b string) bool {
 		texts[n] = string(bytes)
 	}
 	return texts[0] == texts[1]
+}
+
+// What millrace says of other servers: of those that it has never heard, nothing.
+func TestOthers(t *testing.T) {
+	millrace := apitest.New(t)
+	millrace.On("PUT /cluster", apitest.Text(http.StatusOK, idle))
+	plane, err := dataplane.Open(t.Context(), millrace.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	millrace.On("GET /cluster", apitest.Text(http.StatusOK, `{"instance": "00000000000000aa", "followed": true, "members": [
+		{"server": 7, "heard": true, "agrees": true, "same_layout": false, "disagreement": ""},
+		{"server": 6, "heard": true, "agrees": false, "same_layout": true},
+		{"server": 5, "heard": false, "agrees": false, "same_layout": true, "disagreement": "customers differ"},
+		{"server": 4, "heard": false, "agrees": false, "same_layout": null},
+		{"server": 2, "heard": true, "agrees": true, "same_layout": true, "disagreement": ""},
+		{"server": 1, "heard": true, "agrees": true, "same_layout": false}]}`))
+	answer, err := plane.Follow(t.Context(), agent.Orders{})
+	if err != nil || !maps.Equal(answer.Disagrees, map[records.ServerID]string{6: "", 5: "customers differ"}) || !slices.Equal(answer.OtherLayouts, []records.ServerID{1, 7}) {
+		t.Errorf("%+v: %v", answer, err)
+	}
 }
 
 // Others count the copies here as gone once Open has returned: so it waits until millrace has given all of them up.

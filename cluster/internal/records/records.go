@@ -156,6 +156,10 @@ type Presence struct {
 	Loads map[ShardID]float64 `json:"loads,omitempty"`
 	// Wanted are the numbers of grants that the member would like to have of a shard, those that it has included.
 	Wanted map[ShardID]uint32 `json:"wanted,omitempty"`
+	// Disagrees are the servers with which the member copies nothing, and the reason in words. Empty: its dataplane does not say why.
+	Disagrees map[ServerID]string `json:"disagrees,omitempty"`
+	// OtherLayouts are the servers, in their order, that have other functions or versions than the member: their records of connections differ.
+	OtherLayouts []ServerID `json:"other_layouts,omitempty"`
 }
 
 // LeaderKey is the key of the Leader.

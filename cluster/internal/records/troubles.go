@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // Troubles returns why a shard has not two copies in sync, or cannot use all of its ports: in words. Nothing if all is well.
@@ -37,6 +38,45 @@ func (s *State) Troubles(id ShardID) (troubles []string) {
 		say("grants that %s: %d", where, counts[where])
 	}
 	return troubles
+}
+
+// ClusterTroubles returns what is not as it should be between servers, although shards may have two copies in sync: in words.
+func (s *State) ClusterTroubles() (troubles []string) {
+	disagreements, layouts := map[[2]ServerID]map[string]bool{}, map[[2]ServerID]bool{}
+	for member, says := range s.Present {
+		if s.IsGone(member) {
+			continue
+		}
+		for other, why := range says.Disagrees {
+			between := [2]ServerID{min(member.Server, other), max(member.Server, other)}
+			if disagreements[between] == nil {
+				disagreements[between] = map[string]bool{}
+			}
+			if why != "" {
+				disagreements[between][why] = true
+			}
+		}
+		for _, other := range says.OtherLayouts {
+			layouts[[2]ServerID{min(member.Server, other), max(member.Server, other)}] = true
+		}
+	}
+	for _, between := range sortedPairs(disagreements) {
+		why := strings.Join(slices.Sorted(maps.Keys(disagreements[between])), ", ")
+		if why != "" {
+			why = ": " + why
+		}
+		troubles = append(troubles, fmt.Sprintf("servers %d and %d disagree%s, so nothing is copied between them", between[0], between[1], why))
+		delete(layouts, between) // nobody asks for these while nothing is copied
+	}
+	for _, between := range sortedPairs(layouts) {
+		troubles = append(troubles, fmt.Sprintf("servers %d and %d have different functions, or versions: a function that only one has, such as a firewall, does not act at the other",
+			between[0], between[1]))
+	}
+	return troubles
+}
+
+func sortedPairs[Value any](of map[[2]ServerID]Value) [][2]ServerID {
+	return slices.SortedFunc(maps.Keys(of), func(a, b [2]ServerID) int { return slices.Compare(a[:], b[:]) })
 }
 
 func (s *State) sayOfCopy(say func(string, ...any), role string, member Member) {

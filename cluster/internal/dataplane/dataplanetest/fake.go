@@ -33,6 +33,8 @@ type Plane struct {
 	server    int
 	processes int
 	silent    bool
+	differs   int    // the server that it disagrees with; 0: none
+	why       string // it does
 	givesUpIn time.Duration
 	busyUntil time.Time // with giving everything up
 	epochs    map[int]order
@@ -102,6 +104,13 @@ func (p *Plane) TakeTime(length time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.givesUpIn = length
+}
+
+// Differ lets the plane disagree with a server, for that reason; with 0, with none.
+func (p *Plane) Differ(server int, why string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.differs, p.why = server, why
 }
 
 // Instance returns the name of the present process.
@@ -222,6 +231,17 @@ func (p *Plane) status() map[string]any {
 		reports = append(reports, map[string]any{"shard": one.Shard, "epoch": one.Epoch, "role": role, "packets": 0, "wanted": Wanted, "withdrawn": withdrawn,
 			"in_sync": inSync})
 	}
+	members := []map[string]any{}
+	for _, one := range p.orders.Members {
+		if one.Server != p.server {
+			why := ""
+			if one.Server == p.differs {
+				why = p.why
+			}
+			members = append(members, map[string]any{"server": one.Server, "instance": one.Instance, "address": one.Address, "heard": true,
+				"agrees": why == "", "same_layout": true, "disagreement": why})
+		}
+	}
 	return map[string]any{"server": p.server, "instance": p.instance(), "address": fmt.Sprint("10.9.0.", p.server), "port": 7471, "shards": Shards,
-		"agreement": "1a2b3c4d", "version": 1, "followed": p.isFollowed(), "members": []any{}, "reports": reports, "counters": map[string]int{}}
+		"agreement": "1a2b3c4d", "version": 1, "followed": p.isFollowed(), "members": members, "reports": reports, "counters": map[string]int{}}
 }
