@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -33,8 +34,9 @@ func (a *app) drain() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "drain SERVER [--no-wait]",
 		Short: "Take a server out of use",
-		Long: `Takes a server out of use, and waits until it has no shard. The server withdraws its routes; a second later slaves in sync
-take its place, and other servers get copies. If there is no other server that could have a copy, the server keeps it as a slave.
+		Long: `Takes a server out of use, and waits until it has no shard. The server withdraws its routes; from a second later on slaves in sync
+take its place, and other servers get copies. With NAT a slave first waits until half of its ports have rested: two minutes after the
+servers of its shard last changed in most cases, five at most. If there is no other server that could have a copy, the server keeps it as a slave.
 The server stays out of use until "millctl cluster return".`,
 		Example: `  millctl cluster drain two`,
 		Args:    commandline.Exactly("SERVER"),
@@ -79,9 +81,13 @@ func (c *cluster) awaitDrained(ctx context.Context, name string) error {
 		}
 		masters, slaves := copies(state, id)
 		stays = 0
+		rest := 0
 		for _, shard := range state.Shards { // of which it must keep the slave
 			if shard.Value.Slave.Server == id && !hasOther(state, id, shard.Value.Master.Server) {
 				stays++
+			}
+			if shard.Value.Master == newest(state, id) && shard.Value.InSync && !shard.Value.CouldOpen() {
+				rest++
 			}
 		}
 		if masters == 0 && slaves == stays {
@@ -92,7 +98,11 @@ func (c *cluster) awaitDrained(ctx context.Context, name string) error {
 			}
 			return ""
 		}
-		return fmt.Sprintf("%s is the master of %d shards, and the slave of %d", name, masters, slaves)
+		text := fmt.Sprintf("%s is the master of %d shards, and the slave of %d", name, masters, slaves)
+		if rest > 0 {
+			text += fmt.Sprintf("; waits until ports have rested: %d shards", rest)
+		}
+		return text
 	})
 	switch {
 	case err != nil:
@@ -160,6 +170,7 @@ func (a *app) move() *cobra.Command {
 		Use:   "move SHARD SERVER",
 		Short: "Make a server the master of a shard",
 		Long: `Makes a server the master of a shard: first it gets the slave's copy, if it has none, and when that is in sync, the two swap roles.
+With NAT it waits until half of the ports there have rested, for five minutes at most: until then new sessions would get none.
 Levelling may move the shard on later.`,
 		Example: `  millctl cluster move 17 two`,
 		Args:    commandline.Exactly("SHARD", "SERVER"),
@@ -174,6 +185,7 @@ Levelling may move the shard on later.`,
 }
 
 func (c *cluster) moveShard(ctx context.Context, id records.ShardID, name string) error {
+	waited := uint64(0) // the epoch in which ports have been waited for long enough
 	for {
 		state, err := c.state(ctx)
 		if err != nil {
@@ -194,6 +206,12 @@ func (c *cluster) moveShard(ctx context.Context, id records.ShardID, name string
 			return nil
 		case !state.IsPresent(to) || !state.Servers[server].Value.IsInUse():
 			return fmt.Errorf("%s is not up, or not in use: it can be the master of nothing", name)
+		case shard.Slave == to && shard.InSync && !shard.CouldOpen() && shard.Epoch != waited:
+			if err := c.awaitPorts(ctx, id, shard.Epoch, name); err != nil {
+				return err
+			}
+			waited = shard.Epoch
+			continue
 		case shard.Slave == to && shard.InSync:
 			manager.Assign(&shard, to, shard.Master)
 		case shard.Slave == to || !shard.InSync && state.IsPresent(shard.Slave):
@@ -216,4 +234,15 @@ func (c *cluster) moveShard(ctx context.Context, id records.ShardID, name string
 			return err
 		}
 	}
+}
+
+// awaitPorts waits until the shard's slave could open connections as its master, but no longer than a manager does, or until the shard has other servers.
+func (c *cluster) awaitPorts(ctx context.Context, id records.ShardID, epoch uint64, name string) error {
+	until := time.Now().Add(c.rest)
+	return c.awaitSaying(ctx, c.err, func(state *records.State) string {
+		if is := state.Shards[id].Value; is.Epoch != epoch || is.InSync && is.CouldOpen() || !time.Now().Before(until) {
+			return ""
+		}
+		return fmt.Sprintf("waiting until ports of shard %d have rested at %s, for %v at most", id, name, c.rest)
+	})
 }

@@ -19,6 +19,7 @@ import (
 
 	"millrace/control/cluster/internal/config"
 	"millrace/control/cluster/internal/node"
+	"millrace/control/cluster/internal/placement"
 	"millrace/control/cluster/internal/records"
 	"millrace/control/cluster/internal/store"
 	"millrace/control/internal/commandline"
@@ -90,6 +91,7 @@ type cluster struct {
 	store.Store
 	*app
 	config *config.Config
+	rest   time.Duration // for which ports are waited for at most
 }
 
 const patience = 5 * time.Second
@@ -103,7 +105,7 @@ func (a *app) open() (*cluster, error) {
 	if err != nil {
 		return nil, commandline.UnopenedFile{Err: err}
 	}
-	return &cluster{client, a, c}, nil
+	return &cluster{client, a, c, placement.Default.Rest}, nil
 }
 
 // state reads the store.
@@ -161,22 +163,41 @@ func (c *cluster) change(ctx context.Context, name string, to func(*records.Stat
 
 // await waits until a function returns "", and prints meanwhile what it returns, in each line that is new.
 func (c *cluster) await(ctx context.Context, wait func(*records.State) string) error {
-	said := ""
-	for view := range c.Watch(ctx) {
-		state, err := records.Parse(view, nil)
-		if err != nil {
-			return err
+	return c.awaitSaying(ctx, c.out, wait)
+}
+
+// awaitSaying asks the function at each change, and each second, since times run out.
+func (c *cluster) awaitSaying(ctx context.Context, to io.Writer, wait func(*records.State) string) error {
+	watching, cancel := context.WithCancel(ctx)
+	defer cancel()
+	views := c.Watch(watching)
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	var state *records.State
+	for said := ""; ; {
+		select {
+		case view, is := <-views:
+			if !is {
+				return ctx.Err()
+			}
+			var err error
+			if state, err = records.Parse(view, nil); err != nil {
+				return err
+			}
+		case <-tick.C:
+		}
+		if state == nil {
+			continue
 		}
 		what := wait(state)
 		if what == "" {
 			return nil
 		}
 		if what != said {
-			c.say("%s", what)
+			fmt.Fprintln(to, what)
 			said = what
 		}
 	}
-	return ctx.Err()
 }
 
 func nameOf(state *records.State, id records.ServerID) string {
