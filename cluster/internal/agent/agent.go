@@ -76,6 +76,8 @@ type Report struct {
 	Wanted uint32 // how many grants it would like to have, those that it has included
 	// LacksPorts is true if it could give new connections few ports as a master: its grants rest, or it has none.
 	LacksPorts bool
+	// LacksConnections is true if a slave had no place for some of the master's connections: tables are full, or a function is not here.
+	LacksConnections bool
 	// Withdrawn are grants that it has been ordered to have, and with which it opens no connections any more until it has had an order without them or
 	// of another epoch. Connections may still use their ports: the slave knows all of these. Only a master withdraws grants.
 	Withdrawn []uint32
@@ -262,6 +264,10 @@ func (a *Agent) next(shard records.Shard, report Report) (next records.Shard, di
 	}
 	if isReady := report.Wanted > 0 && !report.LacksPorts; role == Slave && next.Ready != isReady {
 		next.Ready = isReady
+		differs = true
+	}
+	if role == Slave && next.LacksConnections != report.LacksConnections {
+		next.LacksConnections = report.LacksConnections
 		differs = true
 	}
 	if role == Master {

@@ -129,9 +129,14 @@ func TestRoles(t *testing.T) {
 	if got := written(t, step(t, a, 2, stateOf(3, map[records.ShardID]records.Shard{5: shard}))); len(got) != 1 || !got[0].Ready || got[0].InSync {
 		t.Errorf("a slave with ports reports %+v", got)
 	}
+	// It says whether it had no place for connections.
+	told.Reports[5] = agent.Report{InSync: true, LacksConnections: true}
+	if got := written(t, step(t, a, 2, stateOf(3, map[records.ShardID]records.Shard{5: shard}))); len(got) != 1 || !got[0].LacksConnections {
+		t.Errorf("a slave that has refused connections reports %+v", got)
+	}
 	told.Reports[5] = agent.Report{}
 	follows := "follow 7=s7@10.9.0.7 5:5/8.1=o1/7.3=s7/true/[1 2]"
-	told.expect(t, follows, follows)
+	told.expect(t, follows, follows, follows)
 
 	// Without a role it gives its grants back, once the dataplane has none.
 	shard.Epoch, shard.Slave, shard.Unsettled = 6, records.Member{}, []records.Member{self}

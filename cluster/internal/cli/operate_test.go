@@ -152,3 +152,29 @@ func TestDrainSaysThatPortsRest(t *testing.T) {
 		t.Errorf("%s: %v", b.out.String(), err)
 	}
 }
+
+// A slave that refused connections does not become the master by plan: a drain that cannot end says so, and ends.
+func TestRefused(t *testing.T) {
+	b := newBench(t)
+	b.rest = 0
+	refused := is(4)
+	refused.Ready, refused.LacksConnections = true, true
+	b.put(shard.Key(), refused)
+	const why = "1 shards: server 2 refused connections of the copy (compare functions, pools and table sizes)"
+	if err := b.moveShard(t.Context(), shard, "two"); err == nil || !strings.HasPrefix(err.Error(), why) || b.shard().Epoch != 4 {
+		t.Errorf("moved: %v", err)
+	}
+	err := b.begin(func() error { return b.awaitDrained(t.Context(), "one") })()
+	if err == nil || err.Error() != "one is out of use, and stays the master of 1 shards: "+why+". millctl cluster return one takes it into use again" {
+		t.Errorf("drained: %v", err)
+	}
+	b.rest = time.Hour
+	end := b.begin(func() error { return b.awaitDrained(t.Context(), "one") })
+	b.await("it says what it waits for", func() bool { return strings.HasSuffix(b.out.String(), "the slave of 0; "+why+"\n") })
+	moved := is(5)
+	moved.Master, moved.Slave = member(2), member(3)
+	b.put(shard.Key(), moved)
+	if err := end(); err != nil {
+		t.Errorf("drained: %v", err)
+	}
+}

@@ -91,7 +91,7 @@ type cluster struct {
 	store.Store
 	*app
 	config *config.Config
-	rest   time.Duration // for which ports are waited for at most
+	rest   time.Duration // for which ports, or other slaves, are waited for at most
 }
 
 const patience = 5 * time.Second

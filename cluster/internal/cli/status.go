@@ -45,6 +45,7 @@ type shardReport struct {
 	Slave    uint32   `json:"slave"`
 	InSync   bool     `json:"in_sync"`
 	Settled  bool     `json:"settled"`
+	Lacks    bool     `json:"lacks_connections"` // the slave refused some of the copy
 	Troubles []string `json:"troubles"`
 }
 
@@ -84,7 +85,7 @@ func reportOf(name string, state *records.State) report {
 	for _, id := range slices.Sorted(maps.Keys(state.Shards)) {
 		shard := state.Shards[id].Value
 		one := shardReport{Shard: uint32(id), Epoch: shard.Epoch, Master: uint32(shard.Master.Server), Slave: uint32(shard.Slave.Server),
-			InSync: shard.InSync, Settled: !slices.ContainsFunc(shard.Unsettled, func(m records.Member) bool { return !state.IsGone(m) }), Troubles: []string{}}
+			InSync: shard.InSync, Settled: !slices.ContainsFunc(shard.Unsettled, func(m records.Member) bool { return !state.IsGone(m) }), Lacks: shard.LacksConnections, Troubles: []string{}}
 		one.Troubles = append(one.Troubles, state.Troubles(id)...)
 		r.Shards = append(r.Shards, one)
 	}
@@ -156,7 +157,7 @@ func (c *cluster) show(is report, state *records.State, perShard bool) error {
 	for _, trouble := range is.Troubles {
 		c.say("%s", trouble)
 	}
-	if len(shards) == 0 {
+	if len(shards) == 0 && len(state.Refused()) == 0 {
 		c.say("all %d shards have two copies in sync", len(is.Shards))
 	}
 	return nil

@@ -38,6 +38,7 @@ type Status struct {
 		Lacks     bool `json:"lacks_ports"`
 		Withdrawn string
 	}
+	LacksConnections []records.ShardID `json:"lacks_connections"` // whose copies here refused some; nil: none, or that version does not say
 }
 
 // Dataplane is agent.Dataplane. It is for one goroutine.
@@ -174,7 +175,7 @@ func (d *Dataplane) reports(now time.Time, is Status) (map[records.ShardID]agent
 			d.loads[one.Shard] = &rate{at: now, count: one.Packets}
 		}
 		reports[one.Shard] = agent.Report{InSync: one.InSync, Load: d.loads[one.Shard].take(now, one.Packets), Wanted: one.Wanted, LacksPorts: one.Lacks,
-			Withdrawn: withdrawn}
+			LacksConnections: slices.Contains(is.LacksConnections, one.Shard), Withdrawn: withdrawn}
 	}
 	for id := range d.loads {
 		if _, is := reports[id]; !is {

@@ -27,13 +27,13 @@ func TestOrdersAndReports(t *testing.T) {
 		t.Fatalf("%+v: %v", plane, err)
 	}
 	millrace.On("PUT /cluster", apitest.Text(http.StatusOK, `{"instance": "00000000000000aa", "followed": true,
-		"reports": [{"shard": 5, "in_sync": true, "packets": 10, "wanted": 4, "withdrawn": "1-2"}]}`))
+		"lacks_connections": [4, 5, 9], "reports": [{"shard": 5, "in_sync": true, "packets": 10, "wanted": 4, "lacks_ports": true, "withdrawn": "1-2"}]}`))
 	self, other := records.Member{Server: 3, Process: 1}, records.Member{Server: 2, Process: 7}
 	orders := agent.Orders{Peers: []agent.Peer{{Server: 2, Instance: "00000000000000bb", Address: "10.9.0.2"}}, Shards: []agent.Order{
 		{Shard: 5, Epoch: 4, Master: agent.Holder{Member: self, Instance: "00000000000000aa"}, Slave: agent.Holder{Member: other, Instance: "00000000000000bb"},
 			Settled: true, Grants: []uint32{1, 2, 9}}, {Shard: 6}}}
 	answer, err := plane.Follow(t.Context(), orders)
-	if is := answer.Reports[5]; err != nil || len(answer.Reports) != 1 || !is.InSync || is.Wanted != 4 || len(is.Withdrawn) != 2 || is.Load != 0 {
+	if is := answer.Reports[5]; err != nil || len(answer.Reports) != 1 || !is.InSync || is.Wanted != 4 || len(is.Withdrawn) != 2 || is.Load != 0 || !is.LacksPorts || !is.LacksConnections {
 		t.Errorf("%+v: %v", answer, err)
 	}
 	asked := millrace.Asked()
@@ -42,6 +42,15 @@ func TestOrdersAndReports(t *testing.T) {
 		`"shards":[{"shard":5,"epoch":4,"master":"00000000000000aa","slave":"00000000000000bb","settled":true,"grants":"1-2,9"}]}`
 	if asked[0].Body != `{"members":[],"shards":[]}` || !sameJSON(t, asked[1].Body, want) {
 		t.Errorf("told: %q", asked)
+	}
+
+	// What millrace does not say, or denies, is not so.
+	for _, says := range []string{"", `, "lacks_connections": []`, `, "lacks_connections": [6]`} {
+		millrace.On("GET /cluster", apitest.Text(http.StatusOK, `{"instance": "00000000000000aa", "followed": true, "reports": [{"shard": 5, "lacks_ports": false}]`+says+`}`))
+		answer, err = plane.Follow(t.Context(), orders)
+		if is := answer.Reports[5]; err != nil || len(answer.Reports) != 1 || is.LacksPorts || is.LacksConnections {
+			t.Errorf("%s: %+v: %v", says, answer, err)
+		}
 	}
 
 	// Orders that have not changed are not told again, unless an answer was lost.

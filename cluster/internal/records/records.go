@@ -113,7 +113,10 @@ type Shard struct {
 	// InSync is what the master has reported of this epoch.
 	InSync bool `json:"in_sync,omitempty"`
 	// Ready is what the slave has reported of this epoch: that it could open connections as a master. Only of shards with grants.
-	Ready      bool   `json:"ready,omitempty"`
+	Ready bool `json:"ready,omitempty"`
+	// LacksConnections is what the slave has reported of this epoch: it had no place for some connections of the master. They end if it becomes the master.
+	LacksConnections bool `json:"lacks_connections,omitempty"`
+
 	Grants     Grants `json:"grants,omitempty"` // numbers are below GrantCount
 	GrantCount uint32 `json:"grant_count"`
 }

@@ -72,7 +72,27 @@ func (s *State) ClusterTroubles() (troubles []string) {
 		troubles = append(troubles, fmt.Sprintf("servers %d and %d have different functions, or versions: a function that only one has, such as a firewall, does not act at the other",
 			between[0], between[1]))
 	}
+	refused := s.Refused()
+	for _, id := range slices.Sorted(maps.Keys(refused)) {
+		troubles = append(troubles, Refusal(refused[id], id))
+	}
 	return troubles
+}
+
+// Refusal says that a server, as the slave of that many shards, refused connections.
+func Refusal(shards int, id ServerID) string {
+	return fmt.Sprintf("%d shards: server %d refused connections of the copy (compare functions, pools and table sizes)", shards, id)
+}
+
+// Refused returns of how many shards each server is the slave, and refused connections of the copy. No shard is moved to such a slave by plan.
+func (s *State) Refused() map[ServerID]int {
+	counts := map[ServerID]int{}
+	for _, shard := range s.Shards {
+		if shard.Value.LacksConnections && s.IsPresent(shard.Value.Slave) {
+			counts[shard.Value.Slave.Server]++
+		}
+	}
+	return counts
 }
 
 func sortedPairs[Value any](of map[[2]ServerID]Value) [][2]ServerID {
