@@ -172,6 +172,11 @@ func (p *process) Follow(_ context.Context, orders agent.Orders) (agent.Answer, 
 			report.InSync = true
 			reports[id] = report
 		}
+		if p.w.mistake == ReadyEarly {
+			report := reports[id]
+			report.LacksPorts = false
+			reports[id] = report
+		}
 	}
 	return agent.Answer{Reports: reports}, nil
 }
