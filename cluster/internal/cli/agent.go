@@ -31,8 +31,11 @@ election, and one more program to watch.`,
 				return err
 			}
 			err = node.Run(command.Context(), c, slog.New(slog.NewTextHandler(a.err, nil)))
-			if errors.Is(err, agent.ErrMisfit) {
+			switch {
+			case errors.Is(err, agent.ErrMisfit):
 				return commandline.Usage("%v", err)
+			case errors.Is(err, node.ErrEtcd):
+				return commandline.UnopenedFile{Err: err}
 			}
 			return err
 		},

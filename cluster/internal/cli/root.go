@@ -18,6 +18,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"millrace/control/cluster/internal/config"
+	"millrace/control/cluster/internal/node"
+	"millrace/control/cluster/internal/placement"
 	"millrace/control/cluster/internal/records"
 	"millrace/control/cluster/internal/store"
 	"millrace/control/internal/commandline"
@@ -38,7 +40,11 @@ func (a *app) say(format string, values ...any) { fmt.Fprintf(a.out, format+"\n"
 // Run executes a command line and returns the exit status.
 func Run(ctx context.Context, args []string, out, err io.Writer) int {
 	a := &app{path: config.Path, out: out, err: err}
-	return commandline.Status(ctx, err, commandline.Execute(ctx, a.root(), args))
+	failure := commandline.Execute(ctx, a.root(), args)
+	if errors.Is(failure, node.ErrNotLeft) {
+		ctx = context.WithoutCancel(ctx) // to interrupt an agent is no failure; what it then has to do has failed
+	}
+	return commandline.Status(ctx, err, failure)
 }
 
 func (a *app) root() *cobra.Command {
@@ -85,6 +91,7 @@ type cluster struct {
 	store.Store
 	*app
 	config *config.Config
+	rest   time.Duration // for which ports, or other slaves, are waited for at most
 }
 
 const patience = 5 * time.Second
@@ -98,7 +105,7 @@ func (a *app) open() (*cluster, error) {
 	if err != nil {
 		return nil, commandline.UnopenedFile{Err: err}
 	}
-	return &cluster{client, a, c}, nil
+	return &cluster{client, a, c, placement.Default.Rest}, nil
 }
 
 // state reads the store.
@@ -156,22 +163,41 @@ func (c *cluster) change(ctx context.Context, name string, to func(*records.Stat
 
 // await waits until a function returns "", and prints meanwhile what it returns, in each line that is new.
 func (c *cluster) await(ctx context.Context, wait func(*records.State) string) error {
-	said := ""
-	for view := range c.Watch(ctx) {
-		state, err := records.Parse(view, nil)
-		if err != nil {
-			return err
+	return c.awaitSaying(ctx, c.out, wait)
+}
+
+// awaitSaying asks the function at each change, and each second, since times run out.
+func (c *cluster) awaitSaying(ctx context.Context, to io.Writer, wait func(*records.State) string) error {
+	watching, cancel := context.WithCancel(ctx)
+	defer cancel()
+	views := c.Watch(watching)
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	var state *records.State
+	for said := ""; ; {
+		select {
+		case view, is := <-views:
+			if !is {
+				return ctx.Err()
+			}
+			var err error
+			if state, err = records.Parse(view, nil); err != nil {
+				return err
+			}
+		case <-tick.C:
+		}
+		if state == nil {
+			continue
 		}
 		what := wait(state)
 		if what == "" {
 			return nil
 		}
 		if what != said {
-			c.say("%s", what)
+			fmt.Fprintln(to, what)
 			said = what
 		}
 	}
-	return ctx.Err()
 }
 
 func nameOf(state *records.State, id records.ServerID) string {

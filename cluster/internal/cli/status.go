@@ -19,6 +19,8 @@ type report struct {
 	Leader  uint32         `json:"leader"` // the server whose manager leads; 0: none that is present
 	Servers []serverReport `json:"servers"`
 	Shards  []shardReport  `json:"shards"`
+	// Troubles are between servers, although shards may have two copies in sync.
+	Troubles []string `json:"troubles"`
 }
 
 type serverReport struct {
@@ -43,6 +45,7 @@ type shardReport struct {
 	Slave    uint32   `json:"slave"`
 	InSync   bool     `json:"in_sync"`
 	Settled  bool     `json:"settled"`
+	Lacks    bool     `json:"lacks_connections"` // the slave refused some of the copy
 	Troubles []string `json:"troubles"`
 }
 
@@ -64,7 +67,7 @@ func stateOf(state *records.State, id records.ServerID) (is, why string) {
 }
 
 func reportOf(name string, state *records.State) report {
-	r := report{Cluster: name, Servers: []serverReport{}, Shards: []shardReport{}}
+	r := report{Cluster: name, Servers: []serverReport{}, Shards: []shardReport{}, Troubles: append([]string{}, state.ClusterTroubles()...)}
 	if leader := state.Leader.Value.Member; state.IsPresent(leader) {
 		r.Leader = uint32(leader.Server)
 	}
@@ -82,7 +85,7 @@ func reportOf(name string, state *records.State) report {
 	for _, id := range slices.Sorted(maps.Keys(state.Shards)) {
 		shard := state.Shards[id].Value
 		one := shardReport{Shard: uint32(id), Epoch: shard.Epoch, Master: uint32(shard.Master.Server), Slave: uint32(shard.Slave.Server),
-			InSync: shard.InSync, Settled: !slices.ContainsFunc(shard.Unsettled, func(m records.Member) bool { return !state.IsGone(m) }), Troubles: []string{}}
+			InSync: shard.InSync, Settled: !slices.ContainsFunc(shard.Unsettled, func(m records.Member) bool { return !state.IsGone(m) }), Lacks: shard.LacksConnections, Troubles: []string{}}
 		one.Troubles = append(one.Troubles, state.Troubles(id)...)
 		r.Shards = append(r.Shards, one)
 	}
@@ -151,7 +154,10 @@ func (c *cluster) show(is report, state *records.State, perShard bool) error {
 	for _, trouble := range slices.Sorted(maps.Keys(shards)) {
 		c.say("shards %s: %s", records.Ranges(shards[trouble]), trouble)
 	}
-	if len(shards) == 0 {
+	for _, trouble := range is.Troubles {
+		c.say("%s", trouble)
+	}
+	if len(shards) == 0 && len(state.Refused()) == 0 {
 		c.say("all %d shards have two copies in sync", len(is.Shards))
 	}
 	return nil

@@ -115,6 +115,20 @@ func TestTroubles(t *testing.T) {
 	}
 }
 
+func TestClusterTroubles(t *testing.T) {
+	is := parse(t, map[string]string{"servers/1": `{"process":2}`, "servers/2": `{"process":1}`, "servers/3": `{"process":1}`, "servers/4": `{"process":1}`,
+		"present/1.1": `{"disagrees":{"4":"it is gone"}}`, "present/1.2": `{"disagrees":{"2":"customers differ","3":""},"other_layouts":[2,4]}`,
+		"present/2.1": `{"disagrees":{"1":"customers differ"}}`, "present/3.1": `{}`, "present/4.1": `{"other_layouts":[1,3]}`,
+		"shards/5": `{"master":"1.2","slave":"3.1","in_sync":true,"lacks_connections":true}`, "shards/6": `{"master":"1.2","slave":"3.1","lacks_connections":true}`,
+		"shards/7": `{"master":"1.2","slave":"3.1"}`, "shards/8": `{"master":"2.1","slave":"1.1","lacks_connections":true}`}).ClusterTroubles()
+	const layouts = " have different functions, or versions: a function that only one has, such as a firewall, does not act at the other"
+	if want := []string{"servers 1 and 2 disagree: customers differ, so nothing is copied between them", "servers 1 and 3 disagree, so nothing is copied between them",
+		"servers 1 and 4" + layouts, "servers 3 and 4" + layouts,
+		"2 shards: server 3 refused connections of the copy (compare functions, pools and table sizes)"}; !slices.Equal(is, want) {
+		t.Errorf("%q instead of %q", is, want)
+	}
+}
+
 func TestGrants(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
