@@ -13,6 +13,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -130,7 +131,7 @@ func serverOf(state *records.State, name string) (records.ServerID, error) {
 		}
 		known = append(known, server.Name)
 	}
-	return 0, commandline.Usage("%s is no server of the cluster: there are %v", name, known)
+	return 0, commandline.Usage("%s is no server of the cluster: there are %s", name, strings.Join(known, ", "))
 }
 
 // change writes another record of a server, unless the function returns an error.
@@ -154,9 +155,9 @@ func (c *cluster) change(ctx context.Context, name string, to func(*records.Stat
 	}
 }
 
-// await waits until a function returns "", and prints meanwhile what it returns, in each line that is new.
+// await waits until a function returns "", and prints meanwhile what it returns: lines that are new, at most one a second.
 func (c *cluster) await(ctx context.Context, wait func(*records.State) string) error {
-	said := ""
+	said, at := "", time.Time{}
 	for view := range c.Watch(ctx) {
 		state, err := records.Parse(view, nil)
 		if err != nil {
@@ -166,9 +167,9 @@ func (c *cluster) await(ctx context.Context, wait func(*records.State) string) e
 		if what == "" {
 			return nil
 		}
-		if what != said {
+		if what != said && time.Since(at) >= time.Second {
 			c.say("%s", what)
-			said = what
+			said, at = what, time.Now()
 		}
 	}
 	return ctx.Err()
