@@ -126,7 +126,7 @@ def report(traffic, options, name, times, happening):
         print(f"{len(slow)} conversations sent {sum(one.sent for one in slow)} datagrams, one every {traffic.SLOW_S} s: "
               f"{sum(len(one.answered) for one in slow)} were answered.")
     if happening.scene.notes:
-        print(happening.scene.notes)
+        print("; ".join(f"{name.replace('_', ' ')}: {value}" for name, value in happening.scene.notes.items()))
     if happening.healed_s is not None:
         print(f"Every shard had two copies again after {happening.healed_s:.1f} s.")
     return {"event": name, "interruption_ms": {"of": len(hit), "median": statistics.median(hit) if hit else 0,
