@@ -76,18 +76,28 @@ type Report struct {
 	Wanted uint32 // how many grants it would like to have, those that it has included
 	// LacksPorts is true if it could give new connections few ports as a master: its grants rest, or it has none.
 	LacksPorts bool
+	// LacksConnections is true if a slave had no place for some of the master's connections: tables are full, or a function is not here.
+	LacksConnections bool
 	// Withdrawn are grants that it has been ordered to have, and with which it opens no connections any more until it has had an order without them or
 	// of another epoch. Connections may still use their ports: the slave knows all of these. Only a master withdraws grants.
 	Withdrawn []uint32
 }
 
+// Answer is what the dataplane says once it follows.
+type Answer struct {
+	Reports map[records.ShardID]Report // of the shards of which it has a copy
+	// Disagrees and OtherLayouts are of the servers that it hears: as in records.Presence.
+	Disagrees    map[records.ServerID]string
+	OtherLayouts []records.ServerID
+}
+
 // Dataplane is the process that has the copies: package dataplane, by its control socket.
 type Dataplane interface {
-	// Follow tells all of the orders, and returns reports once they are in force: copies of shards in which this member has no role have
+	// Follow tells all of the orders, and returns an answer once they are in force: copies of shards in which this member has no role have
 	// ended, with their connections; grants that are not in the orders are not used any more. A shard's epoch is never less than in the
 	// call before, nor has an epoch other holders. After an error some orders may be in force. ErrRestarted: the process that the member registered is there no more.
 	// ErrRefused: the orders are wrong, and none is in force.
-	Follow(ctx context.Context, orders Orders) (map[records.ShardID]Report, error)
+	Follow(ctx context.Context, orders Orders) (Answer, error)
 }
 
 // ErrRestarted is returned if the dataplane is not the process that has been registered.
@@ -163,7 +173,7 @@ type Says struct {
 func (a *Agent) Step(ctx context.Context, now time.Duration, state *records.State) (Outcome, error) {
 	if state.IsGone(a.self) {
 		err := a.announce(ctx, false)
-		_, errFollow := a.dataplane.Follow(ctx, Orders{})
+		_, errFollow := a.follow(ctx, Orders{})
 		return Outcome{}, errors.Join(ErrGone, err, errFollow)
 	}
 	if state.Servers[a.self.Server].Value.Process < a.self.Process {
@@ -180,9 +190,7 @@ func (a *Agent) Step(ctx context.Context, now time.Duration, state *records.Stat
 			return Outcome{}, err
 		}
 	}
-	limited, cancel := context.WithTimeout(ctx, a.config.Stuck)
-	reports, err := a.dataplane.Follow(limited, a.orders(state))
-	cancel()
+	answer, err := a.follow(ctx, a.orders(state))
 	if errors.Is(err, ErrNotYet) {
 		a.answered = now
 		return Outcome{}, nil
@@ -203,20 +211,27 @@ func (a *Agent) Step(ctx context.Context, now time.Duration, state *records.Stat
 	}
 	a.answered, a.refused = now, ""
 	for id, shard := range state.Shards {
-		if _, has := reports[id]; !has && a.roleIn(shard.Value) != None {
+		if _, has := answer.Reports[id]; !has && a.roleIn(shard.Value) != None {
 			return Outcome{}, errors.Join(fmt.Errorf("shard %d: %w", id, ErrGivenUp), a.announce(ctx, false))
 		}
 	}
 	if err := a.announce(ctx, isInUse); err != nil {
 		return Outcome{}, err
 	}
-	outcome := Outcome{Says: a.says(now, state, reports)}
+	outcome := Outcome{Says: a.says(now, state, answer)}
 	for _, id := range slices.Sorted(maps.Keys(state.Shards)) {
-		if next, differs := a.next(state.Shards[id].Value, reports[id]); differs {
+		if next, differs := a.next(state.Shards[id].Value, answer.Reports[id]); differs {
 			outcome.Writes = append(outcome.Writes, state.Shards[id].Put(id.Key(), next))
 		}
 	}
 	return outcome, nil
+}
+
+// follow tells the dataplane what to do, and waits no longer for it than it may be stuck.
+func (a *Agent) follow(ctx context.Context, orders Orders) (Answer, error) {
+	limited, cancel := context.WithTimeout(ctx, a.config.Stuck)
+	defer cancel()
+	return a.dataplane.Follow(limited, orders)
 }
 
 // isRefused returns what to say while the dataplane refuses its orders. What is wrong in the store is wrong for all servers: if each gave its copies up, no
@@ -226,13 +241,14 @@ func (a *Agent) isRefused(now time.Duration, err error) Outcome {
 		a.refused = err.Error()
 		a.log.Error("the agent goes on without following the store", "error", err)
 	}
-	is := records.Presence{Unwell: a.refused}
+	is := records.Presence{}
 	if a.said != nil {
-		is.Loads, is.Wanted = a.said.Presence.Loads, a.said.Presence.Wanted
-		if a.said.Presence.Unwell == is.Unwell {
-			return Outcome{}
-		}
+		is = a.said.Presence
 	}
+	if is.Unwell == a.refused {
+		return Outcome{}
+	}
+	is.Unwell = a.refused
 	return Outcome{Says: &Says{is, now}}
 }
 
@@ -285,6 +301,10 @@ func (a *Agent) next(shard records.Shard, report Report) (next records.Shard, di
 		next.Ready = isReady
 		differs = true
 	}
+	if role == Slave && next.LacksConnections != report.LacksConnections {
+		next.LacksConnections = report.LacksConnections
+		differs = true
+	}
 	if role == Master {
 		for _, number := range report.Withdrawn {
 			if next.Grants[number].Holder == a.self {
@@ -314,10 +334,11 @@ func (a *Agent) announce(ctx context.Context, isOn bool) error {
 }
 
 // says returns what the member should say of itself, if that is new.
-func (a *Agent) says(now time.Duration, state *records.State, reports map[records.ShardID]Report) *Says {
-	is := records.Presence{Unwell: a.routes.Trouble(), Loads: map[records.ShardID]float64{}, Wanted: map[records.ShardID]uint32{}}
+func (a *Agent) says(now time.Duration, state *records.State, answer Answer) *Says {
+	is := records.Presence{Unwell: a.routes.Trouble(), Loads: map[records.ShardID]float64{}, Wanted: map[records.ShardID]uint32{},
+		Disagrees: answer.Disagrees, OtherLayouts: answer.OtherLayouts}
 	for id, shard := range state.Shards {
-		report := reports[id]
+		report := answer.Reports[id]
 		if a.roleIn(shard.Value) == Master {
 			is.Loads[id] = report.Load
 		}
@@ -325,7 +346,7 @@ func (a *Agent) says(now time.Duration, state *records.State, reports map[record
 			is.Wanted[id] = report.Wanted
 		}
 	}
-	if a.said != nil && is.Unwell == a.said.Presence.Unwell && maps.Equal(is.Wanted, a.said.Presence.Wanted) {
+	if a.said != nil && isAlike(is, a.said.Presence) {
 		are := func(float64, float64) bool { return true }
 		if now >= a.said.at+a.config.LoadPace {
 			are = func(a, b float64) bool { return a == b }
@@ -335,6 +356,11 @@ func (a *Agent) says(now time.Duration, state *records.State, reports map[record
 		}
 	}
 	return &Says{is, now}
+}
+
+// isAlike returns true if the two say the same, but for loads.
+func isAlike(a, b records.Presence) bool {
+	return a.Unwell == b.Unwell && maps.Equal(a.Wanted, b.Wanted) && maps.Equal(a.Disagrees, b.Disagrees) && slices.Equal(a.OtherLayouts, b.OtherLayouts)
 }
 
 // Said notes that the store was told. Until then each step says it again.

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -27,19 +28,22 @@ var (
 
 // trace is a dataplane and routes that note what they are told.
 type trace struct {
-	lines   []string
-	reports map[records.ShardID]agent.Report
+	lines []string
+	agent.Answer
 	err     error // of Follow
 	trouble string
-	// hasGivenUp: it has only the copies that reports name, whatever it is told.
+	// hasGivenUp: it has only the copies that Reports name, whatever it is told.
 	hasGivenUp bool
 }
 
-func (t *trace) Follow(_ context.Context, orders agent.Orders) (map[records.ShardID]agent.Report, error) {
+func (t *trace) Follow(ctx context.Context, orders agent.Orders) (agent.Answer, error) {
 	if t.err != nil {
-		return nil, t.err
+		return agent.Answer{}, t.err
 	}
 	line := "follow"
+	if _, is := ctx.Deadline(); !is {
+		line += " without a limit"
+	}
 	for _, peer := range orders.Peers {
 		line += fmt.Sprintf(" %d=%s@%s", peer.Server, peer.Instance, peer.Address)
 	}
@@ -48,16 +52,17 @@ func (t *trace) Follow(_ context.Context, orders agent.Orders) (map[records.Shar
 			order.Slave.Member, order.Slave.Instance, order.Settled, order.Grants)
 	}
 	t.lines = append(t.lines, line)
-	reports := maps.Clone(t.reports)
+	answer := t.Answer
+	answer.Reports = maps.Clone(t.Reports)
 	for _, order := range orders.Shards {
-		if _, has := reports[order.Shard]; !has && order.RoleOf(self) != agent.None && !t.hasGivenUp {
-			if reports == nil {
-				reports = map[records.ShardID]agent.Report{}
+		if _, has := answer.Reports[order.Shard]; !has && order.RoleOf(self) != agent.None && !t.hasGivenUp {
+			if answer.Reports == nil {
+				answer.Reports = map[records.ShardID]agent.Report{}
 			}
-			reports[order.Shard] = agent.Report{}
+			answer.Reports[order.Shard] = agent.Report{}
 		}
 	}
-	return reports, nil
+	return answer, nil
 }
 
 func (t *trace) Announce(_ context.Context, isOn bool) error {
@@ -110,7 +115,7 @@ func written(t *testing.T, outcome agent.Outcome) (shards []records.Shard) {
 }
 
 func TestRoles(t *testing.T) {
-	told := &trace{reports: map[records.ShardID]agent.Report{5: {InSync: true, Withdrawn: []uint32{2}}}}
+	told := &trace{Answer: agent.Answer{Reports: map[records.ShardID]agent.Report{5: {InSync: true, Withdrawn: []uint32{2}}}}}
 	a := agent.New(self, agent.Default, told, told, quiet)
 	shard := records.Shard{Epoch: 4, Master: self, Slave: other, Unsettled: []records.Member{self, other},
 		Grants: records.Grants{1: {Holder: self}, 2: {Holder: self}, 3: {Holder: other}}}
@@ -130,17 +135,22 @@ func TestRoles(t *testing.T) {
 	told.expect(t, "follow 7=s7@10.9.0.7 5:5/8.1=o1/7.3=s7/true/[1 2]")
 
 	// It says whether it could open connections.
-	told.reports[5] = agent.Report{InSync: true, Wanted: 2, LacksPorts: true}
+	told.Reports[5] = agent.Report{InSync: true, Wanted: 2, LacksPorts: true}
 	if got := written(t, step(t, a, 2, stateOf(3, map[records.ShardID]records.Shard{5: shard}))); len(got) != 0 {
 		t.Errorf("a slave without ports reports %+v", got)
 	}
-	told.reports[5] = agent.Report{InSync: true, Wanted: 2}
+	told.Reports[5] = agent.Report{InSync: true, Wanted: 2}
 	if got := written(t, step(t, a, 2, stateOf(3, map[records.ShardID]records.Shard{5: shard}))); len(got) != 1 || !got[0].Ready || got[0].InSync {
 		t.Errorf("a slave with ports reports %+v", got)
 	}
-	told.reports[5] = agent.Report{}
+	// It says whether it had no place for connections.
+	told.Reports[5] = agent.Report{InSync: true, LacksConnections: true}
+	if got := written(t, step(t, a, 2, stateOf(3, map[records.ShardID]records.Shard{5: shard}))); len(got) != 1 || !got[0].LacksConnections {
+		t.Errorf("a slave that has refused connections reports %+v", got)
+	}
+	told.Reports[5] = agent.Report{}
 	follows := "follow 7=s7@10.9.0.7 5:5/8.1=o1/7.3=s7/true/[1 2]"
-	told.expect(t, follows, follows)
+	told.expect(t, follows, follows, follows)
 
 	// Without a role it gives its grants back, once the dataplane has none.
 	shard.Epoch, shard.Slave, shard.Unsettled = 6, records.Member{}, []records.Member{self}
@@ -274,7 +284,7 @@ func TestDataplaneIsAnother(t *testing.T) {
 
 // The member says something new at once, but not each load.
 func TestPresence(t *testing.T) {
-	told := &trace{reports: map[records.ShardID]agent.Report{5: {Load: 0.5, Wanted: 3}}}
+	told := &trace{Answer: agent.Answer{Reports: map[records.ShardID]agent.Report{5: {Load: 0.5, Wanted: 3}}}}
 	a := agent.New(self, agent.Default, told, told, quiet)
 	state := stateOf(3, map[records.ShardID]records.Shard{5: {Epoch: 4, Master: self}})
 	says := func(now time.Duration) *agent.Says { return step(t, a, now, state).Says }
@@ -283,21 +293,29 @@ func TestPresence(t *testing.T) {
 		t.Fatal("it says nothing until the store has heard it")
 	}
 	a.Said(first)
-	told.reports[5] = agent.Report{Load: 0.6, Wanted: 3}
+	told.Reports[5] = agent.Report{Load: 0.6, Wanted: 3}
 	if says(2) != nil || says(agent.Default.LoadPace-1) != nil {
 		t.Error("it says each load")
 	}
 	if is := says(agent.Default.LoadPace); is == nil || is.Presence.Loads[5] != 0.6 {
 		t.Errorf("after a while it says %+v", is)
 	}
-	told.reports[5] = agent.Report{Load: 0.6, Wanted: 4}
+	told.Reports[5] = agent.Report{Load: 0.6, Wanted: 4}
 	if is := says(3); is == nil || is.Presence.Wanted[5] != 4 {
 		t.Errorf("it says %+v", is)
 	}
-	told.reports[5] = agent.Report{Load: 0.6, Wanted: 3}
+	told.Reports[5] = agent.Report{Load: 0.6, Wanted: 3}
 	told.trouble = "a link is down"
 	if is := says(4); is == nil || is.Presence.Unwell != "a link is down" {
 		t.Errorf("with a link down it says %+v", is)
+	} else {
+		a.Said(is)
+	}
+	told.Disagrees, told.OtherLayouts = map[records.ServerID]string{8: "customers differ"}, []records.ServerID{9}
+	if is := says(5); is == nil || is.Presence.Disagrees[8] != "customers differ" || !slices.Equal(is.Presence.OtherLayouts, told.OtherLayouts) {
+		t.Errorf("of servers that differ it says %+v", is)
+	} else if a.Said(is); says(6) != nil {
+		t.Error("it says the same again")
 	}
 }
 
@@ -382,10 +400,13 @@ func TestRegisterMisfits(t *testing.T) {
 	}
 	before := server.View()
 	for _, wrong := range []struct {
-		id            records.ServerID
-		name, address string
-	}{{2, "two", "fd00::2"}, {2, "3", "10.9.0.2"}, {2, "two", "10.9.0.1"}, {2, "one", "10.9.0.2"}, {1, "two", "10.9.0.1"}, {1, "one", "10.9.0.2"}} {
-		if _, err := register(wrong.id, wrong.name, wrong.address); !errors.Is(err, agent.ErrMisfit) {
+		id                 records.ServerID
+		name, address, why string
+	}{{2, "two", "fd00::2", "this one fd00::2: all servers need one of the same family"}, {2, "3", "10.9.0.2", "its name is 3, and its number 2"},
+		{2, "two", "10.9.0.1", "server 1 (one) has the address 10.9.0.1, too"},
+		{2, "one", "10.9.0.2", "its millrace has the number 2 (cluster.server), but the name one is that of server 1"},
+		{1, "two", "10.9.0.1", "server 1 is there already, with the name one"}, {1, "one", "10.9.0.2", "server 1 is there already, with the name one"}} {
+		if _, err := register(wrong.id, wrong.name, wrong.address); !errors.Is(err, agent.ErrMisfit) || !strings.Contains(err.Error(), wrong.why) {
 			t.Errorf("%+v: %v", wrong, err)
 		}
 	}

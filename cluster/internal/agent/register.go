@@ -98,7 +98,8 @@ func fits(state *records.State, is Identity, about About) error {
 			continue
 		}
 		if other.Name == about.Name {
-			return misfit("server %d has the name %s, too", id, about.Name)
+			return misfit("its millrace has the number %d (cluster.server), but the name %s is that of server %d: each server needs a number and a name of its own",
+				is.Server, about.Name, id)
 		}
 		if state.InstanceOf(records.Member{Server: id, Process: other.Process}) == "" {
 			continue // it is gone

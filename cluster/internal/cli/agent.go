@@ -36,8 +36,11 @@ election, and one more program to watch.`,
 			}
 			_ = client.Close()
 			err = node.Run(command.Context(), c, slog.New(slog.NewTextHandler(a.err, nil)))
-			if errors.Is(err, agent.ErrMisfit) {
+			switch {
+			case errors.Is(err, agent.ErrMisfit):
 				return commandline.Usage("%v", err)
+			case errors.Is(err, node.ErrEtcd):
+				return commandline.UnopenedFile{Err: err}
 			}
 			return err
 		},

@@ -29,7 +29,11 @@ type rig struct {
 	dir    string
 	planes []*dataplanetest.Plane
 	stop   []func()
+	starts int
+	status int // with which agents end now
 }
+
+const whatever = -1 // the last servers of etcd's cluster cannot leave
 
 // run runs a command line.
 func run(t *testing.T, args ...string) (status int, out, err string) {
@@ -82,15 +86,26 @@ func newRig(t *testing.T) *rig {
 func (r *rig) path(name string) string { return filepath.Join(r.dir, name, "agent.toml") }
 
 func (r *rig) start(n int) {
+	// A file stays locked as long as this process runs, so each agent has one of its own.
+	r.starts++
+	text, err := os.ReadFile(r.path(names[n]))
+	if err != nil {
+		r.Fatal(err)
+	}
+	path := filepath.Join(r.dir, names[n], fmt.Sprint("agent", r.starts, ".toml"))
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		r.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var ends sync.WaitGroup
 	ends.Go(func() {
-		if status := cli.Run(ctx, []string{"agent", "--config", r.path(names[n])}, r.Output(), r.Output()); status != 0 {
+		status := cli.Run(ctx, []string{"agent", "--config", path}, r.Output(), r.Output())
+		if r.status != whatever && status != r.status {
 			r.Errorf("the agent of %s ends with %d", names[n], status)
 		}
 	})
 	r.stop[n] = func() { cancel(); ends.Wait() }
-	r.Cleanup(r.stop[n])
+	r.Cleanup(func() { r.status = whatever; r.stop[n]() })
 }
 
 // at runs a command with the configuration of a server.
@@ -109,8 +124,9 @@ func (r *rig) ok(args ...string) string {
 }
 
 type status struct {
-	Leader  int
-	Servers []struct {
+	Leader   int
+	Troubles []string
+	Servers  []struct {
 		Name, State, Instance string
 		Masters, Slaves       int
 	}
@@ -202,6 +218,15 @@ func TestCluster(t *testing.T) {
 		return status == 0 && json.Unmarshal([]byte(out), &is) == nil && is.Shards[7].Master == target
 	})
 
+	r.planes[1].Differ(1, "customers differ")
+	r.await("two servers disagree", func(is status) bool {
+		return slices.Equal(is.Troubles, []string{"servers 1 and 2 disagree: customers differ, so nothing is copied between them"})
+	})
+	if text := r.ok("status"); !strings.Contains(text, "\nservers 1 and 2 disagree: customers differ, so nothing is copied between them\n") {
+		t.Errorf("status: %s", text)
+	}
+	r.planes[1].Differ(0, "")
+
 	if text := r.ok("drain", "two"); !strings.HasSuffix(text, "two is out of use, and has no shards\n") {
 		t.Errorf("drain: %s", text)
 	}
@@ -231,8 +256,17 @@ func TestCluster(t *testing.T) {
 	r.await("two is lost", func(is status) bool { return is.Servers[1].State == "lost" })
 	r.planes[1].Silence(false)
 	r.await("two is back", func(is status) bool { return is.Servers[1].State == "up" })
+	// Nobody takes a server for gone whose dataplane has not given everything up.
+	r.planes[2].TakeTime(long)
+	r.status = 1
 	r.stop[2]()
-	r.await("the others have all shards", well("up", "up", "gone"))
+	r.status = 0
+	r.await("three is lost", func(is status) bool { return is.Servers[2].State == "lost" })
+	r.planes[2].TakeTime(time.Second)
+	r.start(2)
+	r.await("three is back", func(is status) bool { return is.Servers[2].State == "up" })
+	r.stop[2]()
+	r.await("the others have all shards, and nobody waits for three", well("up", "up", "gone"))
 	r.awaitGrants()
 	if !r.planes[2].HasNothing() {
 		t.Error("the dataplane of three has copies after its agent has left")
@@ -264,15 +298,15 @@ func TestMistakes(t *testing.T) {
 		{good, nil, 2, "a command is needed"},
 		{good, []string{"drian", "x"}, 2, "the nearest is drain"},
 		{good, []string{"drain"}, 2, "give SERVER"},
-		{good, []string{"move", "x", "one"}, 2, `"x" is no number`},
+		{good, []string{"move", "x", "one"}, 2, `"x" is no number: millctl cluster status --shards`},
 		{good, []string{"status"}, 3, "the store has not answered for 5s"},
 		{good, []string{"status", "--config", filepath.Join(dir, "none")}, 3, "no such file"},
 		{good, []string{"init", filepath.Join(dir, "c"), "one=127.0.0.1", "two=127.0.0.2"}, 2, "2 servers are too few"},
 		{good, []string{"init", filepath.Join(dir, "c"), "one=127.0.0.1", "two=127.0.0.1", "three=127.0.0.3"}, 2, "a name and an address of its own"},
 		{good, []string{"init", filepath.Join(dir, "c"), "one", "two=127.0.0.1", "three=127.0.0.3"}, 2, "give NAME=ADDRESS"},
 		{good, []string{"init", filepath.Join(dir, "c"), "--prefix", "10.0.0.1/8", "a=127.0.0.1", "b=127.0.0.2", "c=127.0.0.3"}, 2, "--prefix 10.0.0.1/8"},
-		{good, []string{"init", dir, "a=127.0.0.1", "b=127.0.0.2", "c=127.0.0.3"}, 3, "file exists"},
-		{good, []string{"join", filepath.Join(dir, "none"), "d=127.0.0.1"}, 3, "no such file"},
+		{good, []string{"init", dir, "a=127.0.0.1", "b=127.0.0.2", "c=127.0.0.3"}, 3, "file exists: give the name of a new folder"},
+		{good, []string{"join", filepath.Join(dir, "none"), "d=127.0.0.1"}, 3, "give the folder that millctl cluster init has made"},
 		{"x = 1\n" + good, []string{"status"}, 2, "agent.toml:1: x is no key"},
 		{"name = \n", []string{"status"}, 2, "agent.toml:1:8: "},
 		{"name = \"one\"\n", []string{"status"}, 2, "store: give etcd"},

@@ -1,12 +1,15 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -33,8 +36,9 @@ func (a *app) drain() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "drain SERVER [--no-wait]",
 		Short: "Take a server out of use",
-		Long: `Takes a server out of use, and waits until it has no shard. The server withdraws its routes; a second later slaves in sync
-take its place, and other servers get copies. If there is no other server that could have a copy, the server keeps it as a slave.
+		Long: `Takes a server out of use, and waits until it has no shard. The server withdraws its routes; from a second later on slaves in sync
+take its place, and other servers get copies. With NAT a slave first waits until half of its ports have rested: two minutes after the
+servers of its shard last changed in most cases, five at most. If there is no other server that could have a copy, the server keeps it as a slave.
 The server stays out of use until "millctl cluster return".`,
 		Example: `  millctl cluster drain two`,
 		Args:    commandline.Exactly("SERVER"),
@@ -72,20 +76,15 @@ func hasOther(state *records.State, not ...records.ServerID) bool {
 }
 
 func (c *cluster) awaitDrained(ctx context.Context, name string) error {
-	stays := 0
+	is, stuck := drained{}, error(nil)
+	least, since := -1, time.Now() // shards that it is the master of, and since when
 	err := c.await(ctx, func(state *records.State) string {
 		id, err := serverOf(state, name)
 		if err != nil {
 			return err.Error()
 		}
-		masters, slaves := copies(state, id)
-		stays = 0
-		for _, shard := range state.Shards { // of which it must keep the slave
-			if shard.Value.Slave.Server == id && !hasOther(state, id, shard.Value.Master.Server) {
-				stays++
-			}
-		}
-		if masters == 0 && slaves == stays {
+		is = drainedOf(state, id)
+		if is.masters == 0 && is.slaves == is.stays {
 			for _, shard := range state.Shards { // where the new copies are
 				if !shard.Value.InSync && state.IsPresent(shard.Value.Slave) {
 					return "waiting until the copies at other servers are in sync"
@@ -93,17 +92,77 @@ func (c *cluster) awaitDrained(ctx context.Context, name string) error {
 			}
 			return ""
 		}
-		return fmt.Sprintf("%s is the master of %d shards, and the slave of %d", name, masters, slaves)
+		if least < 0 || is.masters < least {
+			least, since = is.masters, time.Now()
+		}
+		patience := c.rest
+		if is.hopeless == is.masters {
+			patience = min(patience, whileReported)
+		}
+		if len(is.refused) > 0 && time.Since(since) > patience {
+			stuck = fmt.Errorf("%s is out of use, and stays the master of %d shards: %s. millctl cluster return %s takes it into use again", name, is.masters, is.refusals(), name)
+			return ""
+		}
+		text := fmt.Sprintf("%s is the master of %d shards, and the slave of %d", name, is.masters, is.slaves)
+		if is.rest > 0 {
+			text += fmt.Sprintf("; waits until ports have rested: %d shards", is.rest)
+		}
+		if len(is.refused) > 0 {
+			text += "; " + is.refusals()
+		}
+		return text
 	})
 	switch {
-	case err != nil:
-		return err
-	case stays > 0:
-		c.say("%s is out of use, and stays the slave of %d shards, as no other server can be", name, stays)
+	case err != nil || stuck != nil:
+		return cmp.Or(err, stuck)
+	case is.stays > 0:
+		c.say("%s is out of use, and stays the slave of %d shards, as no other server can be", name, is.stays)
 	default:
 		c.say("%s is out of use, and has no shards", name)
 	}
 	return nil
+}
+
+// whileReported is how long a state must last that only reports could change.
+const whileReported = 10 * time.Second
+
+// drained is how far a server is with giving its shards to others.
+type drained struct {
+	masters, slaves int
+	stays           int                      // slaves that it must keep
+	rest            int                      // shards whose slaves wait for ports
+	refused         map[records.ServerID]int // shards whose slaves refused connections, by their servers
+	hopeless        int                      // those of them for which there is no other server
+}
+
+func drainedOf(state *records.State, id records.ServerID) drained {
+	is := drained{refused: map[records.ServerID]int{}}
+	is.masters, is.slaves = copies(state, id)
+	for _, record := range state.Shards {
+		shard := record.Value
+		if shard.Slave.Server == id && !hasOther(state, id, shard.Master.Server) {
+			is.stays++
+		}
+		switch {
+		case shard.Master != newest(state, id) || !shard.InSync:
+		case shard.LacksConnections:
+			is.refused[shard.Slave.Server]++
+			if !hasOther(state, id, shard.Slave.Server) {
+				is.hopeless++
+			}
+		case !shard.CouldOpen():
+			is.rest++
+		}
+	}
+	return is
+}
+
+func (d drained) refusals() string {
+	var texts []string
+	for _, id := range slices.Sorted(maps.Keys(d.refused)) {
+		texts = append(texts, records.Refusal(d.refused[id], id))
+	}
+	return strings.Join(texts, "; ")
 }
 
 func (a *app) giveBack() *cobra.Command {
@@ -161,13 +220,14 @@ func (a *app) move() *cobra.Command {
 		Use:   "move SHARD SERVER",
 		Short: "Make a server the master of a shard",
 		Long: `Makes a server the master of a shard: first it gets the slave's copy, if it has none, and when that is in sync, the two swap roles.
+With NAT it waits until half of the ports there have rested, for five minutes at most: until then new sessions would get none.
 Levelling may move the shard on later.`,
 		Example: `  millctl cluster move 17 two`,
 		Args:    commandline.Exactly("SHARD", "SERVER"),
 		RunE: a.with(func(ctx context.Context, c *cluster, args []string) error {
 			shard, err := strconv.ParseUint(args[0], 10, 32)
 			if err != nil {
-				return commandline.Usage("SHARD: %q is no number: millctl cluster status --json lists shards", args[0])
+				return commandline.Usage("SHARD: %q is no number: millctl cluster status --shards lists shards", args[0])
 			}
 			return c.moveShard(ctx, records.ShardID(shard), args[1])
 		}),
@@ -175,6 +235,7 @@ Levelling may move the shard on later.`,
 }
 
 func (c *cluster) moveShard(ctx context.Context, id records.ShardID, name string) error {
+	waited := uint64(0) // the epoch in which ports have been waited for long enough
 	for {
 		state, err := c.state(ctx)
 		if err != nil {
@@ -195,6 +256,14 @@ func (c *cluster) moveShard(ctx context.Context, id records.ShardID, name string
 			return nil
 		case !state.IsPresent(to) || !state.Servers[server].Value.IsInUse():
 			return fmt.Errorf("%s is not up, or not in use: it can be the master of nothing", name)
+		case shard.Slave == to && shard.InSync && shard.LacksConnections:
+			return fmt.Errorf("%s, so it does not become the master of shard %d", records.Refusal(1, server), id)
+		case shard.Slave == to && shard.InSync && !shard.CouldOpen() && shard.Epoch != waited:
+			if err := c.awaitPorts(ctx, id, shard.Epoch, name); err != nil {
+				return err
+			}
+			waited = shard.Epoch
+			continue
 		case shard.Slave == to && shard.InSync:
 			manager.Assign(&shard, to, shard.Master)
 		case shard.Slave == to || !shard.InSync && state.IsPresent(shard.Slave):
@@ -207,6 +276,7 @@ func (c *cluster) moveShard(ctx context.Context, id records.ShardID, name string
 			}); err != nil {
 				return err
 			}
+			pause(ctx, time.Second) // until the slave has said whether it refused connections
 			continue
 		case shard.Master.IsNone() || !state.IsPresent(shard.Master):
 			return fmt.Errorf("shard %d has no master that is present: its manager finds one", id)
@@ -216,5 +286,23 @@ func (c *cluster) moveShard(ctx context.Context, id records.ShardID, name string
 		if err := c.Write(ctx, record.Put(id.Key(), shard)); err != nil && !errors.Is(err, store.ErrConflict) {
 			return err
 		}
+	}
+}
+
+// awaitPorts waits until the shard's slave could open connections as its master, but no longer than a manager does, or until the shard has other servers.
+func (c *cluster) awaitPorts(ctx context.Context, id records.ShardID, epoch uint64, name string) error {
+	until := time.Now().Add(c.rest)
+	return c.awaitSaying(ctx, c.err, func(state *records.State) string {
+		if is := state.Shards[id].Value; is.Epoch != epoch || is.InSync && is.CouldOpen() || !time.Now().Before(until) {
+			return ""
+		}
+		return fmt.Sprintf("waiting until ports of shard %d have rested at %s, for %v at most", id, name, c.rest)
+	})
+}
+
+func pause(ctx context.Context, length time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(length):
 	}
 }

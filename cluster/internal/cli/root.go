@@ -13,11 +13,14 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"millrace/control/cluster/internal/config"
+	"millrace/control/cluster/internal/node"
+	"millrace/control/cluster/internal/placement"
 	"millrace/control/cluster/internal/records"
 	"millrace/control/cluster/internal/store"
 	"millrace/control/internal/commandline"
@@ -31,11 +34,13 @@ type app struct {
 	path string // of the configuration
 	out  io.Writer
 	err  io.Writer
-	lost error // why something could not be written to out
+	lost error // why something could not be written to out or err
 }
 
-func (a *app) say(format string, values ...any) {
-	if _, err := fmt.Fprintf(a.out, format+"\n", values...); err != nil && a.lost == nil {
+func (a *app) say(format string, values ...any) { a.sayTo(a.out, format, values...) }
+
+func (a *app) sayTo(to io.Writer, format string, values ...any) {
+	if _, err := fmt.Fprintf(to, format+"\n", values...); err != nil && a.lost == nil {
 		a.lost = err
 	}
 }
@@ -43,11 +48,14 @@ func (a *app) say(format string, values ...any) {
 // Run executes a command line and returns the exit status.
 func Run(ctx context.Context, args []string, out, err io.Writer) int {
 	a := &app{path: config.Path, out: out, err: err}
-	failed := commandline.Execute(ctx, a.root(), args)
-	if failed == nil {
-		failed = a.lost
+	failure := commandline.Execute(ctx, a.root(), args)
+	if failure == nil {
+		failure = a.lost
 	}
-	return commandline.Status(ctx, err, failed)
+	if errors.Is(failure, node.ErrNotLeft) {
+		ctx = context.WithoutCancel(ctx) // to interrupt an agent is no failure; what it then has to do has failed
+	}
+	return commandline.Status(ctx, err, failure)
 }
 
 func (a *app) root() *cobra.Command {
@@ -94,6 +102,7 @@ type cluster struct {
 	store.Store
 	*app
 	config *config.Config
+	rest   time.Duration // for which ports, or other slaves, are waited for at most
 }
 
 const patience = 5 * time.Second
@@ -107,7 +116,7 @@ func (a *app) open() (*cluster, error) {
 	if err != nil {
 		return nil, commandline.UnopenedFile{Err: err}
 	}
-	return &cluster{client, a, c}, nil
+	return &cluster{client, a, c, placement.Default.Rest}, nil
 }
 
 // state reads the store. If some records cannot be read, it returns the others, and an error.
@@ -139,7 +148,7 @@ func serverOf(state *records.State, name string) (records.ServerID, error) {
 		}
 		known = append(known, server.Name)
 	}
-	return 0, commandline.Usage("%s is no server of the cluster: there are %v", name, known)
+	return 0, commandline.Usage("%s is no server of the cluster: there are %s", name, strings.Join(known, ", "))
 }
 
 // change writes another record of a server, unless the function returns an error.
@@ -169,24 +178,44 @@ func (c *cluster) change(ctx context.Context, name string, to func(*records.Stat
 	}
 }
 
-// await waits until a function returns "", and prints meanwhile what it returns, in each line that is new.
+// await waits until a function returns "", and prints meanwhile what it returns: lines that are new, at most one a second.
 func (c *cluster) await(ctx context.Context, wait func(*records.State) string) error {
-	said := ""
-	for view := range c.Watch(ctx) {
-		state, err := records.Parse(view, nil)
-		if err != nil {
-			return err
+	return c.awaitSaying(ctx, c.out, wait)
+}
+
+// awaitSaying asks the function at each change, and each second, since times run out.
+func (c *cluster) awaitSaying(ctx context.Context, to io.Writer, wait func(*records.State) string) error {
+	watching, cancel := context.WithCancel(ctx)
+	defer cancel()
+	views := c.Watch(watching)
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	var state *records.State
+	said, at := "", time.Time{}
+	for {
+		select {
+		case view, is := <-views:
+			if !is {
+				return ctx.Err()
+			}
+			var err error
+			if state, err = records.Parse(view, nil); err != nil {
+				return err
+			}
+		case <-tick.C:
+		}
+		if state == nil {
+			continue
 		}
 		what := wait(state)
 		if what == "" {
 			return nil
 		}
-		if what != said {
-			c.say("%s", what)
-			said = what
+		if what != said && time.Since(at) >= time.Second {
+			c.sayTo(to, "%s", what)
+			said, at = what, time.Now()
 		}
 	}
-	return ctx.Err()
 }
 
 func nameOf(state *records.State, id records.ServerID) string {

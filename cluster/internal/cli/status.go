@@ -20,6 +20,8 @@ type report struct {
 	Leader  uint32         `json:"leader"` // the server whose manager leads; 0: none that is present
 	Servers []serverReport `json:"servers"`
 	Shards  []shardReport  `json:"shards"`
+	// Troubles are between servers, although shards may have two copies in sync.
+	Troubles []string `json:"troubles"`
 }
 
 type serverReport struct {
@@ -44,6 +46,7 @@ type shardReport struct {
 	Slave    uint32   `json:"slave"`
 	InSync   bool     `json:"in_sync"`
 	Settled  bool     `json:"settled"`
+	Lacks    bool     `json:"lacks_connections"` // the slave refused some of the copy
 	Troubles []string `json:"troubles"`
 }
 
@@ -65,7 +68,7 @@ func stateOf(state *records.State, id records.ServerID) (is, why string) {
 }
 
 func reportOf(name string, state *records.State) report {
-	r := report{Cluster: name, Servers: []serverReport{}, Shards: []shardReport{}}
+	r := report{Cluster: name, Servers: []serverReport{}, Shards: []shardReport{}, Troubles: append([]string{}, state.ClusterTroubles()...)}
 	if leader := state.Leader.Value.Member; state.IsPresent(leader) {
 		r.Leader = uint32(leader.Server)
 	}
@@ -83,7 +86,7 @@ func reportOf(name string, state *records.State) report {
 	for _, id := range shardsOf(state) {
 		shard := state.Shards[id].Value
 		one := shardReport{Shard: uint32(id), Epoch: shard.Epoch, Master: uint32(shard.Master.Server), Slave: uint32(shard.Slave.Server),
-			InSync: shard.InSync, Settled: !slices.ContainsFunc(shard.Unsettled, func(m records.Member) bool { return !state.IsGone(m) }), Troubles: []string{}}
+			InSync: shard.InSync, Settled: !slices.ContainsFunc(shard.Unsettled, func(m records.Member) bool { return !state.IsGone(m) }), Lacks: shard.LacksConnections, Troubles: []string{}}
 		if _, has := state.Shards[id]; has {
 			one.Troubles = append(one.Troubles, state.Troubles(id)...)
 		} else {
@@ -113,7 +116,8 @@ func (a *app) status() *cobra.Command {
 		Use:   "status [--shards] [--json]",
 		Short: "Show servers, shards, and what is not as it should be",
 		Long: `Shows the servers, how many shards each is the master and the slave of, and what is not as it should be. A server that is lost
-has not been heard of by the store; one that is gone is known to do nothing any more; one that is unwell cannot reach the switches of one side.`,
+has not been heard of by the store; one that is gone is known to do nothing any more; one that is unwell cannot reach the switches of one side,
+or its millrace refuses its orders.`,
 		Args: cobra.NoArgs,
 		RunE: a.with(func(ctx context.Context, c *cluster, _ []string) error {
 			state, err := c.state(ctx)
@@ -169,8 +173,20 @@ func (c *cluster) show(is report, state *records.State, perShard bool) error {
 	for _, trouble := range slices.Sorted(maps.Keys(shards)) {
 		c.say("shards %s: %s", records.Ranges(shards[trouble]), trouble)
 	}
-	if len(shards) == 0 {
-		c.say("all %d shards have two copies in sync", len(is.Shards))
+	for _, trouble := range is.Troubles {
+		c.say("%s", trouble)
+	}
+	complete := 0
+	for _, one := range is.Shards { // some may have no record
+		shard := state.Shards[records.ShardID(one.Shard)].Value
+		if shard.InSync && !shard.LacksConnections && state.IsPresent(shard.Master) && state.IsPresent(shard.Slave) {
+			complete++
+		}
+	}
+	if complete == len(is.Shards) {
+		c.say("all %d shards have two copies in sync", complete)
+	} else {
+		c.say("%d of %d shards have two copies in sync", complete, len(is.Shards))
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ type Config struct {
 	Socket   string  `toml:"socket"`
 	// Elasticity is whether the manager takes servers in and out of use by load: off, dry-run (it only logs what it would do), or on.
 	Elasticity string `toml:"elasticity"`
-	// ElasticityIn and ElasticityOut are for how many seconds the load must have been so until a server is taken in, and out.
+	// ElasticityIn is for how many seconds the load must have been high until a server is taken into use; ElasticityOut, low until one is taken out.
 	ElasticityIn  int `toml:"elasticity_in_s"`
 	ElasticityOut int `toml:"elasticity_out_s"`
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"millrace/control/cluster/internal/agent"
@@ -22,12 +23,20 @@ type Status struct {
 	Shards   uint32
 	Wanted   uint32
 	Followed bool // all workers do as ordered
-	Reports  []struct {
+	Members  []struct {
+		Server       records.ServerID
+		Heard        bool
+		Agrees       bool
+		SameLayout   *bool  `json:"same_layout"` // nil: never heard
+		Disagreement string // empty: there is none, or that version does not say
+	}
+	Reports []struct {
 		Shard     records.ShardID
 		InSync    bool `json:"in_sync"`
 		Packets   uint64
 		Wanted    uint32
 		Lacks     bool `json:"lacks_ports"`
+		Refused   bool `json:"lacks_connections"`
 		Withdrawn string
 	}
 }
@@ -40,18 +49,40 @@ type Dataplane struct {
 	loads  map[records.ShardID]*rate
 }
 
-// Open gives up what the millrace at that socket does for the cluster, and returns it.
+// Open makes the millrace at that socket give up what it does for the cluster, and returns it once it has: others may then count its copies as gone. With
+// many connections this takes longer than a request waits.
 func Open(ctx context.Context, socket string) (*Dataplane, error) {
 	d := &Dataplane{client: api.New(socket), loads: map[records.ShardID]*rate{}}
 	var is Status
-	if err := d.client.Put(ctx, "/cluster", body(agent.Orders{}), &is); err != nil {
+	told := body(agent.Orders{})
+	if err := d.client.Put(ctx, "/cluster", told, &is); err != nil {
 		return nil, err
 	}
 	if is.Server == 0 || is.Instance == "" || is.Shards == 0 {
 		return nil, errors.New("the answer to /cluster lacks the server's number, its instance, or the number of shards: is it another program's?")
 	}
 	d.is = agent.Identity{Server: is.Server, Instance: is.Instance, Address: is.Address, Shards: is.Shards, Wanted: is.Wanted}
-	return d, nil
+	d.told = told
+	if is.Followed {
+		return d, nil
+	}
+	return d, d.GiveUp(ctx)
+}
+
+// GiveUp makes millrace give everything up, and waits until it has, or ctx ends.
+func (d *Dataplane) GiveUp(ctx context.Context) error {
+	const again = 100 * time.Millisecond
+	for {
+		_, err := d.Follow(ctx, agent.Orders{})
+		if !errors.Is(err, agent.ErrNotYet) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", err, ctx.Err())
+		case <-time.After(again):
+		}
+	}
 }
 
 // Identity returns what other servers are told of it.
@@ -92,7 +123,7 @@ func body(orders agent.Orders) string {
 }
 
 // Follow is agent.Dataplane.Follow. Orders that have not changed are not told again.
-func (d *Dataplane) Follow(ctx context.Context, orders agent.Orders) (map[records.ShardID]agent.Report, error) {
+func (d *Dataplane) Follow(ctx context.Context, orders agent.Orders) (agent.Answer, error) {
 	var is Status
 	err := error(nil)
 	if text := body(orders); text == d.told {
@@ -105,22 +136,36 @@ func (d *Dataplane) Follow(ctx context.Context, orders agent.Orders) (map[record
 	}
 	var unreachable *api.Unreachable
 	if errors.As(err, &unreachable) && ctx.Err() == nil {
-		return nil, fmt.Errorf("%w: %w", agent.ErrRestarted, err)
+		return agent.Answer{}, fmt.Errorf("%w: %w", agent.ErrRestarted, err)
 	}
 	var refused *api.Refused
 	if errors.As(err, &refused) && refused.Status == http.StatusBadRequest {
-		return nil, fmt.Errorf("%w: %w", agent.ErrRefused, err)
+		return agent.Answer{}, fmt.Errorf("%w: %w", agent.ErrRefused, err)
 	}
 	if err != nil {
-		return nil, err
+		return agent.Answer{}, err
 	}
 	if is.Instance != d.is.Instance {
-		return nil, fmt.Errorf("%w: it is instance %s now, and was %s", agent.ErrRestarted, is.Instance, d.is.Instance)
+		return agent.Answer{}, fmt.Errorf("%w: it is instance %s now, and was %s", agent.ErrRestarted, is.Instance, d.is.Instance)
 	}
 	if !is.Followed {
-		return nil, agent.ErrNotYet
+		return agent.Answer{}, agent.ErrNotYet
 	}
-	return d.reports(time.Now(), is)
+	reports, err := d.reports(time.Now(), is)
+	answer := agent.Answer{Reports: reports}
+	for _, other := range is.Members {
+		if other.Disagreement != "" || other.Heard && !other.Agrees {
+			if answer.Disagrees == nil {
+				answer.Disagrees = map[records.ServerID]string{}
+			}
+			answer.Disagrees[other.Server] = other.Disagreement
+		}
+		if other.SameLayout != nil && !*other.SameLayout {
+			answer.OtherLayouts = append(answer.OtherLayouts, other.Server)
+		}
+	}
+	slices.Sort(answer.OtherLayouts)
+	return answer, err
 }
 
 func (d *Dataplane) reports(now time.Time, is Status) (map[records.ShardID]agent.Report, error) {
@@ -134,7 +179,7 @@ func (d *Dataplane) reports(now time.Time, is Status) (map[records.ShardID]agent
 			d.loads[one.Shard] = &rate{at: now, count: one.Packets}
 		}
 		reports[one.Shard] = agent.Report{InSync: one.InSync, Load: d.loads[one.Shard].take(now, one.Packets), Wanted: one.Wanted, LacksPorts: one.Lacks,
-			Withdrawn: withdrawn}
+			LacksConnections: one.Refused, Withdrawn: withdrawn}
 	}
 	for id := range d.loads {
 		if _, is := reports[id]; !is {

@@ -154,7 +154,7 @@ func (m *Manager) cluster(now time.Duration, state *records.State) placement.Clu
 			return member.Server
 		}
 		cluster.Shards[id] = placement.Shard{Load: max(m.loads[id], least), Master: serverOf(shard.Value.Master), Slave: serverOf(shard.Value.Slave),
-			InSync: shard.Value.InSync, Ready: shard.Value.CouldOpen(), For: now - m.epochs[id].since}
+			InSync: shard.Value.InSync, Ready: shard.Value.CouldOpen(), Lacks: shard.Value.LacksConnections, For: now - m.epochs[id].since}
 	}
 	return cluster
 }
@@ -195,6 +195,7 @@ func Assign(shard *records.Shard, master, slave records.Member) {
 		}
 	}
 	shard.Master, shard.Slave, shard.InSync, shard.Ready = master, slave, false, false
+	shard.LacksConnections = false
 }
 
 // handOn gives to the master the grants that nobody has, and those of members that are gone. It returns true if there were any.

@@ -27,11 +27,20 @@ const (
 	again      = 500 * time.Millisecond // until the next try
 	answer     = 10 * time.Second       // for millrace to give everything up
 	withdrawal = 300 * time.Millisecond // until no switch sends packets any more
-	leaving    = 5 * time.Second        // for others to take the shards over
+	leaving    = 5 * time.Second        // for others to take the shards over, and for the store to hear that nobody is here any more
 )
+
+// ErrNotLeft is returned by Run if the server should have left the cluster, and others may still wait for it.
+var ErrNotLeft = errors.New("the server has not left the cluster")
+
+// ErrEtcd is returned by Run if the etcd in this process does not start, or has ended. Then the server does not leave the cluster: its millrace goes on
+// as after the death of an agent.
+var ErrEtcd = errors.New("this server's etcd does not run")
 
 // Run serves until ctx ends; then the server leaves the cluster. It returns an error only if another try would not help.
 func Run(ctx context.Context, c *config.Config, log *slog.Logger) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	if server, is := c.Server(); is {
 		log.Info("etcd waits for most of its cluster", "cluster", server.Cluster)
 		running, err := etcd.Serve(ctx, server)
@@ -39,20 +48,35 @@ func Run(ctx context.Context, c *config.Config, log *slog.Logger) error {
 			return nil
 		}
 		if err != nil {
-			return err
+			return fmt.Errorf("%w: %w", ErrEtcd, err)
 		}
 		defer running.Close()
 		log.Info("etcd serves", "endpoint", running.Endpoint)
+		go func() {
+			select {
+			case err := <-running.Ended:
+				end(fmt.Errorf("%w: %w", ErrEtcd, err))
+			case <-ctx.Done():
+			}
+		}()
 	}
 	for said := ""; ctx.Err() == nil; pause(ctx, again) {
 		err := serve(ctx, c, log)
-		if errors.Is(err, agent.ErrMisfit) {
+		if errors.Is(err, agent.ErrMisfit) || errors.Is(err, ErrNotLeft) {
 			return err
 		}
 		if err != nil && ctx.Err() == nil && err.Error() != said {
 			said = err.Error()
 			log.Warn("the server is not part of the cluster until millrace answers", "error", err)
 		}
+	}
+	return lostEtcd(ctx)
+}
+
+// lostEtcd returns why ctx has ended, if that is because the etcd in this process has.
+func lostEtcd(ctx context.Context) error {
+	if err := context.Cause(ctx); errors.Is(err, ErrEtcd) {
+		return err
 	}
 	return nil
 }
@@ -93,6 +117,9 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 	}
 	log = log.With("member", self)
 	log.Info("registered")
+	if c.Routes == nil {
+		log.Warn("the agent's configuration has no [routes]: switches are not told of this server")
+	}
 	speaker, err := routes.Open(ctx, c.Speaker(log))
 	if err != nil {
 		return err
@@ -101,8 +128,14 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 	if err := run(ctx, c, self, plane, speaker, client, log); ctx.Err() == nil {
 		return err
 	}
+	if err := lostEtcd(ctx); err != nil {
+		return err
+	}
 	_ = client.Close() // so that others know, and take the shards over; this millrace goes on meanwhile
-	return leave(context.WithoutCancel(ctx), c, self, plane, log)
+	if err := leave(context.WithoutCancel(ctx), c, self, plane, log); err != nil {
+		return fmt.Errorf("%w: %w", ErrNotLeft, err)
+	}
+	return nil
 }
 
 // run lets the agent and the manager work until the agent ends. Then the routes are withdrawn.
@@ -141,16 +174,22 @@ func leave(ctx context.Context, c *config.Config, self records.Member, plane *da
 			has = isMaster(state, self)
 		}
 	}
-	last, cancel := context.WithTimeout(ctx, leaving)
-	defer cancel()
-	if _, err := plane.Follow(last, agent.Orders{}); err != nil {
+	if err := giveUp(ctx, plane); err != nil {
 		return fmt.Errorf("millrace may not have given everything up: %w", err)
 	}
+	last, cancel := context.WithTimeout(ctx, leaving)
+	defer cancel()
 	if err := agent.Leave(last, client, self); err != nil {
 		return err
 	}
 	log.Info("left")
 	return nil
+}
+
+func giveUp(ctx context.Context, plane *dataplane.Dataplane) error {
+	limited, cancel := context.WithTimeout(ctx, answer)
+	defer cancel()
+	return plane.GiveUp(limited)
 }
 
 func isMaster(state *records.State, self records.Member) bool {

@@ -15,7 +15,7 @@ type Elasticity struct {
 	// High and Low are loads of the servers in use, as a part of their capacity. A server is taken into use while the load is above High, or too much
 	// without the greatest server. One is taken out if the others are enough even if the load were to grow from Low to High. Low must be lower.
 	High, Low float64
-	// In and Out are how long the load must have been so.
+	// In is how long the load must have been high until a server is taken in; Out, low until one is taken out.
 	In, Out time.Duration
 	// Least is how many servers are always in use: 2 or more.
 	Least int

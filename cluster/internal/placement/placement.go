@@ -40,6 +40,7 @@ type Shard struct {
 	Master, Slave records.ServerID // 0 if nobody has that copy, or who had it is known to be gone
 	InSync        bool             // the slave has all that the master has told
 	Ready         bool             // the slave, as the master, could open connections
+	Lacks         bool             // the slave had no place for some of the master's connections
 	For           time.Duration    // how long the copies have been where they are
 }
 
@@ -67,11 +68,11 @@ type Rules struct {
 	GiveUp time.Duration
 	// Dwell is how long a server must be up until levelling gives it anything, and until it is preferred for new slaves.
 	Dwell time.Duration
-	// ShardDwell is how long a shard stays where it is until levelling moves it again.
+	// ShardDwell is how long a shard stays where it is until levelling moves it again, or another server is tried in place of a slave that refused connections.
 	ShardDwell time.Duration
 	// OnItsWay is how long a shard that is not in sync holds up changes that nobody needs.
 	OnItsWay time.Duration
-	// Rest is for how long a planned swap waits at most until the slave could open connections.
+	// Rest is how long after the last assignment of a shard its copies swap roles by plan although the slave could not open connections.
 	Rest time.Duration
 	// Withdrawal is how long a server must have been draining until others get its shards: until no switch sends it packets.
 	Withdrawal time.Duration
@@ -122,7 +123,7 @@ type plan struct {
 
 func (p *plan) change(id records.ShardID, master, slave records.ServerID, format string, values ...any) {
 	shard := p.Shards[id]
-	shard.Master, shard.Slave, shard.InSync, shard.Ready, shard.For = master, slave, false, false, 0
+	shard.Master, shard.Slave, shard.InSync, shard.Ready, shard.Lacks, shard.For = master, slave, false, false, false, 0
 	p.Shards[id] = shard
 	p.changes = append(p.changes, Change{id, master, slave, fmt.Sprintf(format, values...)})
 }
@@ -200,8 +201,8 @@ func (p *plan) onTheirWay() (count int) {
 	return count
 }
 
-// best returns the server that should get a copy of that load beside the one on another server; 0 if there is none.
-func (p *plan) best(other records.ServerID, load float64) records.ServerID {
+// best returns the server that should get a copy of that load beside the one on another server, and is none of some; 0 if there is none.
+func (p *plan) best(other records.ServerID, load float64, not ...records.ServerID) records.ServerID {
 	used := p.utilization()
 	rank := func(id records.ServerID) []float64 {
 		server := p.Servers[id]
@@ -209,7 +210,7 @@ func (p *plan) best(other records.ServerID, load float64) records.ServerID {
 	}
 	var best records.ServerID
 	for _, id := range p.serverIDs() {
-		if id == other || p.Servers[id].State != Up {
+		if id == other || p.Servers[id].State != Up || slices.Contains(not, id) {
 			continue
 		}
 		if best == 0 || slices.Compare(rank(id), rank(best)) < 0 {
@@ -256,16 +257,26 @@ func (p *plan) utilization() map[records.ServerID]float64 {
 	return used
 }
 
-// maySwap returns true if the slave can become the master, and new connections go on.
+// maySwap returns true if the slave can become the master, all connections go on, and new ones begin.
 func (p *plan) maySwap(shard Shard) bool {
-	return shard.Slave != 0 && shard.InSync && (shard.Ready || shard.For >= p.Rest)
+	return shard.Slave != 0 && shard.InSync && !shard.Lacks && (shard.Ready || shard.For >= p.Rest)
 }
 
 func (p *plan) drainMasters() bool {
 	for _, id := range p.ids {
 		shard := p.Shards[id]
-		if server := p.Servers[shard.Master]; server.State == Draining && server.For >= p.Withdrawal && p.maySwap(shard) && p.Servers[shard.Slave].State == Up {
+		if server := p.Servers[shard.Master]; server.State != Draining || server.For < p.Withdrawal || p.Servers[shard.Slave].State != Up {
+			continue
+		}
+		if p.maySwap(shard) {
 			p.change(id, shard.Slave, shard.Master, "server %d drains: the slave on server %d becomes the master", shard.Master, shard.Slave)
+			return true
+		}
+		if !shard.InSync || !shard.Lacks || shard.For < p.ShardDwell {
+			continue
+		}
+		if slave := p.best(shard.Master, shard.Load*p.SlaveCost, shard.Slave); slave != 0 {
+			p.change(id, shard.Master, slave, "server %d drains, and server %d refused connections: server %d gets the slave", shard.Master, shard.Slave, slave)
 			return true
 		}
 	}

@@ -82,6 +82,7 @@ func (w *world) step(time time.Duration) int {
 	w.judge(changes)
 	for _, change := range changes {
 		shard := w.cluster.Shards[change.Shard]
+		shard.Lacks = change.Slave != 0 && w.IntN(50) == 0
 		shard.Ready = change.Slave != 0 && change.Slave == shard.Master // it goes on with the ports that it had
 		shard.Master, shard.Slave, shard.InSync, shard.For = change.Master, change.Slave, false, 0
 		w.cluster.Shards[change.Shard] = shard
@@ -148,6 +149,9 @@ func (w *world) judge(changes []placement.Change) {
 				if change.Master != was.Slave || !was.InSync || !w.runs(was.Slave) {
 					fail("a master that runs was replaced by other than a slave in sync")
 				}
+				if w.state(was.Master) != placement.Unwell && was.Lacks {
+					fail("the slave lacks connections")
+				}
 				if w.state(was.Master) != placement.Unwell && !was.Ready && was.For < w.rules.Rest {
 					fail("the slave could not open connections")
 				}
@@ -169,7 +173,7 @@ func (w *world) judge(changes []placement.Change) {
 			if !w.runs(was.Slave) {
 				fail("the slave was given up too early")
 			}
-			if w.state(was.Slave) == placement.Draining || w.state(was.Slave) == placement.Unwell {
+			if w.state(was.Slave) == placement.Draining || w.state(was.Slave) == placement.Unwell || w.state(was.Master) == placement.Draining && was.Lacks {
 				drained++
 			} else {
 				voluntary++
@@ -297,7 +301,7 @@ func (w *world) judgeLoads(up []records.ServerID) {
 	smallest := math.Inf(1)
 	for _, shard := range w.cluster.Shards {
 		gives := shard.Load * (1 - w.rules.SlaveCost) / w.cluster.Servers[most].Capacity
-		if shard.Master == most && gives >= w.rules.Gain/10 {
+		if shard.Master == most && !shard.Lacks && gives >= w.rules.Gain/10 {
 			smallest = min(smallest, shard.Load/w.cluster.Servers[least].Capacity)
 		}
 	}
@@ -344,6 +348,24 @@ func TestBegin(t *testing.T) {
 	cluster.Shards = map[records.ShardID]placement.Shard{5: {For: rules.Patience}}
 	if changes := rules.Next(cluster); len(changes) != 1 {
 		t.Errorf("with all servers well: %+v", changes)
+	}
+}
+
+// A slave that refused connections does not become the master by plan. Another server is tried if there is one; if the master fails, that slave is better than none.
+func TestRefused(t *testing.T) {
+	rules := placement.Default
+	cluster := placement.Cluster{Servers: map[records.ServerID]placement.Server{1: {Capacity: 1, State: placement.Draining, For: time.Hour}, 2: {Capacity: 1, For: time.Hour}},
+		Shards: map[records.ShardID]placement.Shard{5: {Load: 0.1, Master: 1, Slave: 2, InSync: true, Ready: true, Lacks: true, For: time.Hour}}}
+	if changes := rules.Next(cluster); len(changes) != 0 {
+		t.Errorf("with nobody else: %+v", changes)
+	}
+	cluster.Servers[3] = placement.Server{Capacity: 1, For: time.Hour}
+	if changes := rules.Next(cluster); len(changes) != 1 || changes[0].Master != 1 || changes[0].Slave != 3 {
+		t.Errorf("with another server: %+v", changes)
+	}
+	cluster.Servers[1] = placement.Server{Capacity: 1, State: placement.Lost}
+	if changes := rules.Next(cluster); len(changes) != 1 || changes[0].Master != 2 {
+		t.Errorf("without the master: %+v", changes)
 	}
 }
 

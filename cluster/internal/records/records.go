@@ -113,7 +113,10 @@ type Shard struct {
 	// InSync is what the master has reported of this epoch.
 	InSync bool `json:"in_sync,omitempty"`
 	// Ready is what the slave has reported of this epoch: that it could open connections as a master. Only of shards with grants.
-	Ready      bool   `json:"ready,omitempty"`
+	Ready bool `json:"ready,omitempty"`
+	// LacksConnections is what the slave has reported of this epoch: it had no place for some connections of the master. They end if it becomes the master.
+	LacksConnections bool `json:"lacks_connections,omitempty"`
+
 	Grants     Grants `json:"grants,omitempty"` // numbers are below GrantCount
 	GrantCount uint32 `json:"grant_count"`
 }
@@ -156,6 +159,10 @@ type Presence struct {
 	Loads map[ShardID]float64 `json:"loads,omitempty"`
 	// Wanted are the numbers of grants that the member would like to have of a shard, those that it has included.
 	Wanted map[ShardID]uint32 `json:"wanted,omitempty"`
+	// Disagrees are the servers with which the member copies nothing, and the reason in words. Empty: its dataplane does not say why.
+	Disagrees map[ServerID]string `json:"disagrees,omitempty"`
+	// OtherLayouts are the servers, in their order, that have other functions or versions than the member: their records of connections differ.
+	OtherLayouts []ServerID `json:"other_layouts,omitempty"`
 }
 
 // LeaderKey is the key of the Leader.

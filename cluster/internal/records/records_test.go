@@ -122,7 +122,9 @@ func TestTroubles(t *testing.T) {
 		{`{"master":"3.1","slave":"none"}`, []string{"there is no slave"}},
 		{`{"master":"2.1","slave":"2.2"}`, []string{"the master 2.1 is gone", "the slave 2.2 is lost"}},
 		{`{"master":"1.2","slave":"3.1","in_sync":true,"unsettled":["2.2","2.1","1.2"]}`,
-			[]string{"2.2 is lost, and may go on as before: ports rest until a new process of server 2 says that it is gone, or an operator does"}},
+			[]string{"process 2 of server 2 is lost, and may go on as before, until server 2 runs millrace again, or you say that it has ended: millctl cluster gone 2"}},
+		{`{"master":"1.2","slave":"3.1","in_sync":true,"unsettled":["2.2"],"grants":{"1.2":"1"}}`,
+			[]string{"process 2 of server 2 is lost, and may go on as before, and its ports rest, until server 2 runs millrace again, or you say that it has ended: millctl cluster gone 2"}},
 		{`{"master":"1.2","slave":"3.1","in_sync":true,"grants":{"1.2":"1","2.2":"2,4","waits":"3"}}`,
 			[]string{"grants that are still with 2.2: 2"}},
 		{`{"master":"2.2","slave":"3.1","grants":{"1.2":"1","waits":"3"}}`, []string{"the master 2.2 is lost", "grants that wait for a master: 1"}},
@@ -132,6 +134,20 @@ func TestTroubles(t *testing.T) {
 		if is := parse(t, cluster).Troubles(5); !slices.Equal(is, test.want) {
 			t.Errorf("%s: %q", test.shard, is)
 		}
+	}
+}
+
+func TestClusterTroubles(t *testing.T) {
+	is := parse(t, map[string]string{"servers/1": `{"process":2}`, "servers/2": `{"process":1}`, "servers/3": `{"process":1}`, "servers/4": `{"process":1}`,
+		"present/1.1": `{"disagrees":{"4":"it is gone"}}`, "present/1.2": `{"disagrees":{"2":"customers differ","3":""},"other_layouts":[2,4]}`,
+		"present/2.1": `{"disagrees":{"1":"customers differ"}}`, "present/3.1": `{}`, "present/4.1": `{"other_layouts":[1,3]}`,
+		"shards/5": `{"master":"1.2","slave":"3.1","in_sync":true,"lacks_connections":true}`, "shards/6": `{"master":"1.2","slave":"3.1","lacks_connections":true}`,
+		"shards/7": `{"master":"1.2","slave":"3.1"}`, "shards/8": `{"master":"2.1","slave":"1.1","lacks_connections":true}`}).ClusterTroubles()
+	const layouts = " have different functions, or versions: a function that only one has, such as a firewall, does not act at the other"
+	if want := []string{"servers 1 and 2 disagree: customers differ, so nothing is copied between them", "servers 1 and 3 disagree, so nothing is copied between them",
+		"servers 1 and 4" + layouts, "servers 3 and 4" + layouts,
+		"2 shards: server 3 refused connections of the copy (compare functions, pools and table sizes)"}; !slices.Equal(is, want) {
+		t.Errorf("%q instead of %q", is, want)
 	}
 }
 

@@ -62,14 +62,24 @@ type Speaker struct {
 	mu   sync.Mutex
 	isOn bool
 	down []string // sides without a neighbour that is up, in words
+	said string   // why not all neighbours have been told, as last logged
 }
 
 // link is a link with a BGP server of its own, which knows neighbours by their addresses alone.
 type link struct {
 	Neighbor
 	bgp         *server.BgpServer
+	session     session
 	isUp        bool
-	isAnnounced bool
+	isAnnounced bool // as last told
+	isUnsure    bool // some of that has failed: it must be told again
+}
+
+// session is what a link needs of its BGP server once the neighbour is there. Tests have one that fails.
+type session interface {
+	ListPeer(context.Context, *api.ListPeerRequest, func(*api.Peer)) error
+	AddPath(apiutil.AddPathRequest) ([]apiutil.AddPathResponse, error)
+	DeletePath(apiutil.DeletePathRequest) error
 }
 
 // Open returns a speaker, which connects to its neighbours by and by.
@@ -77,6 +87,7 @@ func Open(ctx context.Context, config Config) (*Speaker, error) {
 	s := &Speaker{config: config, changed: make(chan struct{}, 1), noted: make(chan struct{}, 1)}
 	for _, at := range config.Neighbors {
 		link := &link{Neighbor: at, bgp: server.NewBgpServer(server.LoggerOption(config.Log, new(slog.LevelVar)))}
+		link.session = link.bgp
 		go link.bgp.Serve()
 		s.links = append(s.links, link)
 		if err := s.connect(ctx, link); err != nil {
@@ -156,28 +167,42 @@ func (s *Speaker) follow(ctx context.Context) {
 		case <-tick.C:
 		case <-s.changed:
 		}
-		s.mu.Lock()
-		changed := false
-		for _, link := range s.links {
-			if up := link.looksUp(ctx); up != link.isUp {
-				s.config.Log.Info("link", "neighbor", link.Address, "device", link.Device, "up", up)
-				link.isUp, changed = up, true
-			}
-		}
-		if changed {
-			s.note()
-			tell(s.noted)
-			if err := s.apply(); err != nil {
-				s.config.Log.Error("routes", "error", err)
-			}
-		}
-		s.mu.Unlock()
+		s.look(ctx)
 	}
+}
+
+// look notes which links are up, and tells the neighbours what has changed, and what they could not be told before.
+func (s *Speaker) look(ctx context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	changed, unsure := false, false
+	for _, link := range s.links {
+		if up := link.looksUp(ctx); up != link.isUp {
+			s.config.Log.Info("link", "neighbor", link.Address, "device", link.Device, "up", up)
+			link.isUp, changed = up, true
+		}
+		unsure = unsure || link.isUnsure
+	}
+	if changed {
+		s.note()
+		tell(s.noted)
+	}
+	if !changed && !unsure {
+		return
+	}
+	failure := ""
+	if err := s.apply(); err != nil {
+		failure = err.Error()
+	}
+	if failure != "" && failure != s.said {
+		s.config.Log.Error("routes, which are tried again", "error", failure)
+	}
+	s.said = failure
 }
 
 // looksUp returns true if the session is established and BFD is up. A neighbour's session is reset if BFD does not come up behind it.
 func (l *link) looksUp(ctx context.Context) (up bool) {
-	err := l.bgp.ListPeer(ctx, &api.ListPeerRequest{Address: l.Address.String()}, func(peer *api.Peer) {
+	err := l.session.ListPeer(ctx, &api.ListPeerRequest{Address: l.Address.String()}, func(peer *api.Peer) {
 		up = peer.State.SessionState == api.PeerState_SESSION_STATE_ESTABLISHED &&
 			peer.State.BfdState.GetSessionState() == api.BfdSessionState_BFD_SESSION_STATE_UP
 	})
@@ -219,14 +244,15 @@ func (s *Speaker) Trouble() string {
 // Changed is Routes.Changed.
 func (s *Speaker) Changed() <-chan struct{} { return s.noted }
 
-// apply tells the neighbours what has changed. s.mu must be held.
+// apply tells the neighbours what has changed, or failed before. s.mu must be held.
 func (s *Speaker) apply() error {
 	var errs []error
 	for _, link := range s.links {
-		if want := s.isOn && len(s.down) == 0 && link.isUp; want != link.isAnnounced {
-			link.isAnnounced = want
+		if want := s.isOn && len(s.down) == 0 && link.isUp; want != link.isAnnounced || link.isUnsure {
+			link.isAnnounced, link.isUnsure = want, false
 			for _, prefix := range link.Prefixes {
 				if err := link.tell(prefix, want); err != nil {
+					link.isUnsure = true
 					errs = append(errs, fmt.Errorf("route to %v at %s: %w", prefix, link.Device, err))
 				}
 			}
@@ -242,9 +268,9 @@ func (l *link) tell(prefix netip.Prefix, isOn bool) error {
 		return err
 	}
 	if !isOn {
-		return l.bgp.DeletePath(apiutil.DeletePathRequest{Paths: []*apiutil.Path{path}})
+		return l.session.DeletePath(apiutil.DeletePathRequest{Paths: []*apiutil.Path{path}})
 	}
-	done, err := l.bgp.AddPath(apiutil.AddPathRequest{Paths: []*apiutil.Path{path}})
+	done, err := l.session.AddPath(apiutil.AddPathRequest{Paths: []*apiutil.Path{path}})
 	if err == nil && len(done) > 0 {
 		err = done[0].Error
 	}

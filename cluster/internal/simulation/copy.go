@@ -72,6 +72,8 @@ type grantOf struct {
 	version  uint64 // since which it is told
 	onRecord bool   // another copy has it on record
 	retired  uint64 // version since when no connections are opened with it; 0: they are
+	rests    bool   // its ports rest, since restsAt
+	restsAt  int
 }
 
 // message is all that a copy has.
@@ -119,6 +121,18 @@ func (c *copyOf) letRest(number int) {
 			c.restsUntil[port] = c.w.now + rest
 		}
 	}
+	c.grants[number].rests, c.grants[number].restsAt = c.order.Epoch > 1, c.w.now
+}
+
+// lacksPorts returns true if few customers would get a port that have none: less than half of the grants that the copy would like to have do not rest.
+func (c *copyOf) lacksPorts() bool {
+	ready := 0
+	for number, grant := range c.grants {
+		if c.mayUse(number) && !grant.rests {
+			ready++
+		}
+	}
+	return 2*ready < c.wanted()
 }
 
 func (c *copyOf) assign(order order) {
@@ -163,7 +177,7 @@ func (c *copyOf) assign(order order) {
 
 // report says how the copy is.
 func (c *copyOf) report() agent.Report {
-	report := agent.Report{InSync: c.isInSync(), Load: 0.1 + 0.02*float64(len(c.connections)), Wanted: uint32(c.wanted())}
+	report := agent.Report{InSync: c.isInSync(), Load: 0.1 + 0.02*float64(len(c.connections)), Wanted: uint32(c.wanted()), LacksPorts: c.lacksPorts()}
 	if c.order.Role == agent.Master {
 		for number := range c.withdrawn {
 			report.Withdrawn = append(report.Withdrawn, uint32(number))
@@ -288,6 +302,12 @@ func (c *copyOf) tick() {
 	// A slave that is not in sync may have connections that the master has let end.
 	if !c.order.Settled || !c.order.Other.IsNone() && !c.isInSync() {
 		c.unsureAt = c.w.now
+	}
+	for _, grant := range c.grants {
+		if c.unsureAt == c.w.now {
+			grant.restsAt = c.w.now
+		}
+		grant.rests = grant.rests && grant.restsAt+rest > c.w.now
 	}
 	if c.w.now%20 == 0 && c.order.Role == agent.Master {
 		c.withdraw()

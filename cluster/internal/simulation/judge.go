@@ -1,11 +1,14 @@
 package simulation
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"millrace/control/cluster/internal/agent"
 	"millrace/control/cluster/internal/records"
+	"millrace/control/cluster/internal/store"
 )
 
 // route lets each switch choose one of the servers that announce routes, and notice changes late.
@@ -162,6 +165,9 @@ func (w *world) judgeWrite(id records.ShardID, state *records.State, before, aft
 	if after.Master.IsNone() || after.Master.Server == after.Slave.Server {
 		fail("a shard must have a master, and its copies must be on two servers")
 	}
+	if after.Epoch != before.Epoch {
+		w.assigned[id] = w.now
+	}
 	if after.Epoch != before.Epoch && after.InSync {
 		fail("nobody can have said that the new assignment is in sync")
 	}
@@ -191,6 +197,51 @@ func (w *world) judgeWrite(id records.ShardID, state *records.State, before, aft
 			fail("a grant changes hands against the rules")
 		}
 	}
+}
+
+// judgePlan: a slave becomes the master by plan once it could open connections, or has long been the slave. Clocks may run fast.
+func (p *process) judgePlan(state *records.State, put store.Put) {
+	id, after := shardIn(put)
+	before := state.Shards[id].Value
+	if id == noShard || after.Epoch == before.Epoch || after.Master != before.Slave || !state.IsPresent(before.Master) || state.Present[before.Master].Unwell != "" {
+		return
+	}
+	now, err := records.Parse(p.w.store.View(), nil)
+	if err != nil || now.Shards[id].Value.Epoch != before.Epoch { // the write comes too late
+		return
+	}
+	p.w.swaps++
+	if length := time.Duration(mostRate * float64(time.Millisecond) * float64(p.w.now-p.w.assigned[id])); !before.CouldOpen() && length < rules.Rest {
+		p.w.fail("shard %d: %v would get no ports for new connections, and becomes the master by plan: %+v", id, before.Slave, before)
+	}
+}
+
+// judgeReport: a slave says that it could open connections only if some of its ports do not rest.
+func (p *process) judgeReport(put store.Put) {
+	id, after := shardIn(put)
+	if id == noShard || after.Slave != p.self || !after.Ready || p.state.Shards[id].Value.Ready {
+		return
+	}
+	c := p.copies[id]
+	for number, grant := range c.grants {
+		for port := number * portsOfGrant; port < (number+1)*portsOfGrant; port++ {
+			if _, isOwn := c.lastCustomer[port]; grant.onRecord && (isOwn || c.restsUntil[port] <= p.w.now) {
+				return
+			}
+		}
+	}
+	p.w.fail("shard %d: %v says that it could open connections, and all of its ports rest", id, p.self)
+}
+
+// shardIn returns the shard's record in a write; noShard if there is none.
+func shardIn(put store.Put) (records.ShardID, records.Shard) {
+	id, shard := records.ShardID(noShard), records.Shard{}
+	if _, err := fmt.Sscanf(put.Key, "shards/%d", &id); err == nil {
+		if err := json.Unmarshal(put.Value, &shard); err != nil {
+			panic(err)
+		}
+	}
+	return id, shard
 }
 
 // judgeUses: when a grant becomes free, the slave knows all of the master's connections that use it; so does a member that gets it.

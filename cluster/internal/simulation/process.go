@@ -151,12 +151,12 @@ const noShard = 1 << 31
 var errStuck = errors.New("the dataplane is stuck")
 
 // Follow is Dataplane.Follow.
-func (p *process) Follow(_ context.Context, orders agent.Orders) (map[records.ShardID]agent.Report, error) {
+func (p *process) Follow(_ context.Context, orders agent.Orders) (agent.Answer, error) {
 	if p.w.hosts[p.self.Server-1].stuckUntil > p.w.now {
-		return nil, errStuck
+		return agent.Answer{}, errStuck
 	}
 	if p.hasRestarted {
-		return nil, agent.ErrRestarted
+		return agent.Answer{}, agent.ErrRestarted
 	}
 	do := func() { p.follow(orders) }
 	if p.w.mistake == FollowedEarly && p.w.chance(50) {
@@ -172,8 +172,13 @@ func (p *process) Follow(_ context.Context, orders agent.Orders) (map[records.Sh
 			report.InSync = true
 			reports[id] = report
 		}
+		if p.w.mistake == ReadyEarly {
+			report := reports[id]
+			report.LacksPorts = false
+			reports[id] = report
+		}
 	}
-	return reports, nil
+	return agent.Answer{Reports: reports}, nil
 }
 
 func (p *process) follow(orders agent.Orders) {

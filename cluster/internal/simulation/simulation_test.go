@@ -46,7 +46,7 @@ func TestRules(t *testing.T) {
 			if w.served == 0 || w.promotions == 0 {
 				t.Errorf("%d packets were served, with %d promotions", w.served, w.promotions)
 			}
-			t.Logf("%d ticks, %d packets, %d promotions, %d writes", w.now, w.served, w.promotions, w.writes)
+			t.Logf("%d ticks, %d packets, %d promotions, %d of them by plan, %d writes", w.now, w.served, w.promotions, w.swaps, w.writes)
 		})
 	}
 }

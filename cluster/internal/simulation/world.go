@@ -43,11 +43,13 @@ const (
 	UnsettledLost             // a manager forgets who is unsettled
 	GivenEarly                // a manager gives grants to a slave that is not in sync
 	RegisteredEarly           // a process registers while its predecessor's dataplane still has copies
+	SwappedEarly              // a manager makes a slave the master by plan whose ports still rest
+	ReadyEarly                // a dataplane says that it has ports when they still rest
 	Mistakes
 )
 
 var names = [...]string{"none", "an epoch unchecked", "acknowledged early", "a grant kept", "a slave ages", "a port reused early", "handed back early", "followed early",
-	"in sync early", "a manager without fencing", "a revision unchecked", "lost is gone", "unsettled lost", "given early", "registered early"}
+	"in sync early", "a manager without fencing", "a revision unchecked", "lost is gone", "unsettled lost", "given early", "registered early", "swapped early", "ready early"}
 
 func (m Mistake) String() string { return names[m] }
 
@@ -59,11 +61,12 @@ const (
 	firstSwitch = serverCount
 	storePart   = serverCount + switchCount
 	noServer    = -1
+	mostRate    = 1.3 // of a clock
 )
 
 // rules of placement, with times for this world.
 var rules = placement.Rules{SlaveCost: 0.25, Patience: 200 * time.Millisecond, GiveUp: 3 * time.Second, Dwell: 500 * time.Millisecond,
-	ShardDwell: 500 * time.Millisecond, OnItsWay: 2 * time.Second, Withdrawal: 50 * time.Millisecond, Together: 2, Gain: 0.02}
+	ShardDwell: 500 * time.Millisecond, OnItsWay: 2 * time.Second, Rest: 2 * time.Second, Withdrawal: 50 * time.Millisecond, Together: 2, Gain: 0.02}
 
 type keptBy struct {
 	shard  records.ShardID
@@ -116,6 +119,7 @@ type world struct {
 
 	kept       map[keptBy]map[int]bool // connections that a member has acknowledged in an epoch
 	masters    map[keptBy]records.Member
+	assigned   [shardCount]int              // when each shard got its newest epoch
 	instances  map[string]records.Member    // by name of the dataplane
 	uses       map[[2]int]use               // by shard and port
 	alive      [shardCount][customers][]int // keys
@@ -123,6 +127,7 @@ type world struct {
 	served     int
 	promotions int
 	writes     int
+	swaps      int // by plan
 }
 
 type use struct{ customer, at int }
@@ -237,9 +242,13 @@ func (w *world) start(n int) {
 		panic(err)
 	}
 	w.instances[instance] = self
-	p := &process{w: w, self: self, copies: map[records.ShardID]*copyOf{}, view: store.View{Records: map[string]store.Record{}}, rate: 0.7 + 0.6*w.Float64()}
+	p := &process{w: w, self: self, copies: map[records.ShardID]*copyOf{}, view: store.View{Records: map[string]store.Record{}}, rate: 0.7 + (mostRate-0.7)*w.Float64()}
 	p.agent = agent.New(self, agent.Config{LoadPace: time.Second, Stuck: 300 * time.Millisecond}, p, p, w.log)
-	p.manager = manager.New(self, manager.Config{Rules: rules}, w.log)
+	placing := rules
+	if w.mistake == SwappedEarly {
+		placing.Rest = 0
+	}
+	p.manager = manager.New(self, manager.Config{Rules: placing}, w.log)
 	w.hosts[n].process = p
 }
 
@@ -371,6 +380,7 @@ func (w *world) control(n int) {
 		p.agent.Said(nil) // its session has expired: the store's client says it again
 	}
 	for _, put := range outcome.Writes {
+		p.judgeReport(put)
 		p.write(put)
 	}
 	state := p.state
@@ -378,6 +388,7 @@ func (w *world) control(n int) {
 		state = lostIsGone(state)
 	}
 	for _, write := range p.manager.Step(now, state) {
+		p.judgePlan(state, write.Puts[0])
 		p.write(write.Puts...)
 	}
 }

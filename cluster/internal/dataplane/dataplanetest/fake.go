@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"millrace/control/cluster/internal/records"
 )
@@ -32,6 +33,10 @@ type Plane struct {
 	server    int
 	processes int
 	silent    bool
+	differs   int    // the server that it disagrees with; 0: none
+	why       string // it does
+	givesUpIn time.Duration
+	busyUntil time.Time // with giving everything up
 	epochs    map[int]order
 	orders    body
 	Puts      int // so far
@@ -94,6 +99,20 @@ func (p *Plane) Silence(is bool) {
 	p.silent = is
 }
 
+// TakeTime lets the plane take that long to give everything up, as with many connections.
+func (p *Plane) TakeTime(length time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.givesUpIn = length
+}
+
+// Differ lets the plane disagree with a server, for that reason; with 0, with none.
+func (p *Plane) Differ(server int, why string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.differs, p.why = server, why
+}
+
 // Instance returns the name of the present process.
 func (p *Plane) Instance() string {
 	p.mu.Lock()
@@ -105,6 +124,9 @@ func (p *Plane) Instance() string {
 func (p *Plane) HasNothing() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if !p.isFollowed() {
+		return false
+	}
 	for _, one := range p.orders.Shards {
 		if one.Master == p.instance() || one.Slave == p.instance() {
 			return false
@@ -124,6 +146,8 @@ func (p *Plane) Grants(shard int) []uint32 {
 	}
 	return nil
 }
+
+func (p *Plane) isFollowed() bool { return !time.Now().Before(p.busyUntil) }
 
 func (p *Plane) numbers(grants string) []uint32 {
 	numbers, err := records.ParseRanges(grants)
@@ -181,6 +205,9 @@ func (p *Plane) take(orders body) string {
 		}
 		p.epochs[one.Shard] = one
 	}
+	if len(orders.Shards) == 0 {
+		p.busyUntil = time.Now().Add(p.givesUpIn)
+	}
 	p.orders = orders
 	return ""
 }
@@ -204,6 +231,17 @@ func (p *Plane) status() map[string]any {
 		reports = append(reports, map[string]any{"shard": one.Shard, "epoch": one.Epoch, "role": role, "packets": 0, "wanted": Wanted, "withdrawn": withdrawn,
 			"in_sync": inSync})
 	}
+	members := []map[string]any{}
+	for _, one := range p.orders.Members {
+		if one.Server != p.server {
+			why := ""
+			if one.Server == p.differs {
+				why = p.why
+			}
+			members = append(members, map[string]any{"server": one.Server, "instance": one.Instance, "address": one.Address, "heard": true,
+				"agrees": why == "", "same_layout": true, "disagreement": why})
+		}
+	}
 	return map[string]any{"server": p.server, "instance": p.instance(), "address": fmt.Sprint("10.9.0.", p.server), "port": 7471, "shards": Shards,
-		"agreement": "1a2b3c4d", "version": 1, "followed": true, "members": []any{}, "reports": reports, "counters": map[string]int{}}
+		"agreement": "1a2b3c4d", "version": 1, "followed": p.isFollowed(), "members": members, "reports": reports, "counters": map[string]int{}}
 }

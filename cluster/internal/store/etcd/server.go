@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"millrace/control/cluster/internal/store"
 )
@@ -31,6 +32,34 @@ type Server struct {
 	etcd *embed.Etcd
 	// Endpoint is the URL at which it serves clients.
 	Endpoint string
+	// Ended gets the reason if the server ends without Close, such as a full disk.
+	Ended <-chan error
+
+	died    death
+	closing context.Context
+	close   context.CancelFunc
+}
+
+// patience is how long a server is waited for that is closed.
+const patience = 5 * time.Second
+
+// death gets the reason for which etcd would end the process. The goroutine that says so goes no further, and may hold locks for ever: nothing of that
+// server can be closed any more.
+type death chan error
+
+// OnWrite is zapcore.CheckWriteHook: etcd ends a process by a message of the level Fatal, or Panic.
+func (d death) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
+	reason := errors.New(entry.Message)
+	for _, field := range fields {
+		if err, is := field.Interface.(error); is {
+			reason = fmt.Errorf("%w: %w", reason, err)
+		}
+	}
+	select {
+	case d <- reason:
+	default: // there is a reason already
+	}
+	select {}
 }
 
 // Serve starts a server, and waits until it can serve: until most of its cluster is there.
@@ -59,14 +88,16 @@ func Serve(ctx context.Context, config ServerConfig) (*Server, error) {
 	}
 	// Nobody reads old revisions.
 	c.AutoCompactionMode, c.AutoCompactionRetention = embed.CompactorModeRevision, "1000"
-	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop()) // errors come to the caller, too
+	died := make(death, 1)
+	// Other errors come to the caller, too.
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop().WithOptions(zap.WithFatalHook(died), zap.WithPanicHook(died)))
 	if config.TLS != (store.TLS{}) {
 		c.ClientTLSInfo = transport.TLSInfo{CertFile: config.TLS.Cert, KeyFile: config.TLS.Key, TrustedCAFile: config.TLS.CA, ClientCertAuth: true}
 		c.PeerTLSInfo = c.ClientTLSInfo
 		// A server with several addresses may connect from another one than its certificate has; etcd would refuse it, silently.
 		c.PeerTLSInfo.SkipClientSANVerify = true
 	}
-	started, err := embed.StartEtcd(c)
+	started, err := start(ctx, c, died)
 	if err != nil {
 		return nil, fmt.Errorf("etcd cannot start in %s: %w", config.Dir, err)
 	}
@@ -74,34 +105,89 @@ func Serve(ctx context.Context, config ServerConfig) (*Server, error) {
 	case <-started.Server.ReadyNotify():
 		endpoint := *clients
 		endpoint.Host = started.Clients[0].Addr().String()
-		return &Server{started, endpoint.String()}, nil
+		ended := make(chan error, 1)
+		s := &Server{etcd: started, Endpoint: endpoint.String(), Ended: ended, died: died}
+		s.closing, s.close = context.WithCancel(context.WithoutCancel(ctx))
+		go s.watch(config.Dir, ended)
+		return s, nil
+	case err := <-died:
+		return nil, fmt.Errorf("etcd in %s does not get ready: %w", config.Dir, err)
 	case err = <-started.Err():
 	case <-ctx.Done():
 		err = fmt.Errorf("most of its cluster is not there: %w", ctx.Err())
 	}
 	// Close alone waits for ever for the server of clients if etcd was never ready.
-	closed := make(chan struct{})
-	go func() {
+	within(patience, func() {
 		started.Server.HardStop()
 		started.Close()
-		close(closed)
+	})
+	return nil, fmt.Errorf("etcd in %s does not get ready: %w", config.Dir, err)
+}
+
+// within does something, and waits no longer than that for it.
+func within(length time.Duration, do func()) {
+	done := make(chan struct{})
+	go func() {
+		do()
+		close(done)
 	}()
 	select {
-	case <-closed:
-	case <-time.After(5 * time.Second):
+	case <-done:
+	case <-time.After(length):
 	}
-	return nil, errors.Join(fmt.Errorf("etcd in %s does not get ready", config.Dir), err)
+}
+
+// start starts etcd. It waits itself, as for another process that has its data open: no longer than ctx.
+func start(ctx context.Context, c *embed.Config, died death) (*embed.Etcd, error) {
+	type result struct {
+		etcd *embed.Etcd
+		err  error
+	}
+	started := make(chan result, 1)
+	go func() {
+		etcd, err := embed.StartEtcd(c)
+		started <- result{etcd, err}
+	}()
+	select {
+	case is := <-started:
+		return is.etcd, is.err
+	case err := <-died:
+		return nil, err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// watch waits until the server ends by itself.
+func (s *Server) watch(dir string, ended chan<- error) {
+	var reason error
+	select {
+	case <-s.closing.Done():
+		return
+	case reason = <-s.died:
+		s.died <- reason // for Close
+	case reason = <-s.etcd.Err():
+	case <-s.etcd.Server.StopNotify():
+		reason = errors.New("its server has stopped: has it been removed from its cluster?")
+	}
+	if s.closing.Err() == nil {
+		ended <- fmt.Errorf("etcd in %s has ended: %w", dir, reason)
+	}
 }
 
 // Close ends the server. If it leads its cluster, another one does first.
 func (s *Server) Close() {
-	select {
-	case <-s.etcd.Server.StopNotify():
-	default:
-		s.etcd.Close()
+	s.close()
+	if len(s.died) > 0 {
+		return
 	}
 	select {
 	case <-s.etcd.Server.StopNotify():
-	case <-time.After(5 * time.Second):
+	default:
+		within(2*patience, s.etcd.Close) // it hands its leadership over, and etcd may die meanwhile
+	}
+	select {
+	case <-s.etcd.Server.StopNotify():
+	case <-time.After(patience):
 	}
 }

@@ -204,7 +204,7 @@ func (m *member) kill() {
 }
 
 // Follow is Dataplane.Follow.
-func (m *member) Follow(_ context.Context, orders agent.Orders) (map[records.ShardID]agent.Report, error) {
+func (m *member) Follow(_ context.Context, orders agent.Orders) (agent.Answer, error) {
 	addresses := map[string]string{}
 	for _, peer := range orders.Peers {
 		addresses[peer.Instance] = peer.Address
@@ -222,7 +222,7 @@ func (m *member) Follow(_ context.Context, orders agent.Orders) (map[records.Sha
 		}
 		reports[order.Shard] = report
 	}
-	return reports, nil
+	return agent.Answer{Reports: reports}, nil
 }
 
 // Announce is Routes.Announce.
