@@ -44,7 +44,7 @@ func TestOrdersAndReports(t *testing.T) {
 		t.Errorf("told: %q", asked)
 	}
 
-	// What millrace does not say, or denies, is not so.
+	// An array without the shard, or no array, means that the copy lacks nothing.
 	for _, says := range []string{"", `, "lacks_connections": []`, `, "lacks_connections": [6]`} {
 		millrace.On("GET /cluster", apitest.Text(http.StatusOK, `{"instance": "00000000000000aa", "followed": true, "reports": [{"shard": 5, "lacks_ports": false}]`+says+`}`))
 		answer, err = plane.Follow(t.Context(), orders)
@@ -84,7 +84,7 @@ func sameJSON(t *testing.T, a, b string) bool {
 	return texts[0] == texts[1]
 }
 
-// What millrace says of other servers: of those that it has never heard, nothing.
+// Servers that millrace has never heard neither disagree nor differ.
 func TestOthers(t *testing.T) {
 	millrace := apitest.New(t)
 	millrace.On("PUT /cluster", apitest.Text(http.StatusOK, idle))
