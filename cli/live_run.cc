@@ -334,7 +334,7 @@ Result<void> LiveRun::make_workers() {
   workers_.emplace(std::move(*workers));
   if (copies_) {
     copies_->set_layout(workers_->line(0).carried_parts());
-    copies_->set_agreement(agreement(config_));
+    copies_->set_settings(agreement(config_), config_.function->facts().needs_grants);
   }
   return {};
 }

@@ -79,15 +79,17 @@ class Deferred(PairCase):
         for _ in range(TRIALS):
             self.serve_both()
             clients = [self.client(n) for n in range(400)]
-            seen = set()
+            seen, is_killed = set(), threading.Event()
 
-            def count():
+            def count(seen=seen, is_killed=is_killed):
                 self.server.settimeout(0.5)
                 while True:
+                    may_come = not is_killed.is_set()
                     try:
                         seen.add(self.server.recvfrom(100)[1][1])
                     except TimeoutError:
-                        return
+                        if not may_come:
+                            return
             counting = threading.Thread(target=count)
             counting.start()
             for n, client in enumerate(clients):
@@ -97,6 +99,7 @@ class Deferred(PairCase):
                 if n == 300:
                     early = self.counters()["sent_early"]
                     self.kill(1)
+                    is_killed.set()
             counting.join()
             self.assertEqual(early, self.first["sent_early"])
             self.assertGreater(len(seen), 100)

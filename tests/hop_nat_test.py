@@ -91,6 +91,14 @@ class NatInACluster(NatCase):
                     return False
         return True
 
+    def test_a_deterministic_pool_needs_no_grants(self):
+        self.serve(1, NAT.replace("block_size = 256", "block_size = 256\ndeterministic = true"))
+        self.assertEqual(self.cluster(1)["wanted"], 0)
+        with open(self.path("1.toml"), "a", encoding="ascii") as file:
+            file.write('[[nat.pool]]\nname = "more"\naddresses = ["192.0.2.128/25"]\n[[nat.rule]]\nsource = ["10.0.1.0/24"]\npool = "more"\n')
+        self.ask_server(1, "POST /reload")
+        self.assertEqual(self.cluster(1)["wanted"], 32)
+
     def test_customers_keep_their_addresses(self):
         clients, ends = self.begin()
         addresses = collections.defaultdict(set)

@@ -2,8 +2,11 @@
 """Tests two millraces that have each other's connections: what one serves, the other goes on with.
 
     pair_test.py MILLRACE [TEST...]
+
+MILLRACE_TRANSFERS: how many connections transfer lines while servers leave, fail and come back (40).
 """
 
+import multiprocessing
 import os
 import shutil
 import socket
@@ -11,11 +14,14 @@ import subprocess
 import sys
 import unittest
 
+from cluster_hosts import answer
+from lines import Lines
 from live import main, patience_with
 from namespaces import ip
 from pair import GATEWAY, NAT, OUTSIDE, POOL, SERVICE, PairCase
 from servers import CUSTOMERS, INTERNET, with_firewall
 
+TRANSFERS = int(os.environ.get("MILLRACE_TRANSFERS", "40"))
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -343,14 +349,21 @@ class Keepalived(PairCase):
                 ["keepalived", "--dont-fork", "--log-console", "--use-file", path, "--pid", self.path(f"k{number}.pid"),
                  "--vrrp_pid", self.path(f"v{number}.pid")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
-        def end():
-            process.terminate()
-            process.wait(20)
+        self.keepaliveds[number] = process
+        self.addCleanup(self.end_keepalived, number)
 
-        self.addCleanup(end)
+    def end_keepalived(self, number):
+        self.keepaliveds[number].terminate()
+        self.keepaliveds[number].wait(20)
 
-    def test_the_active_one_is_killed(self):
-        self.write("tell.py", f"""
+    def is_active(self, number):
+        return (self.pair(number)["active"] and not self.pair(3 - number)["active"] and self.pair(number)["role"] == "master"
+                and self.are_in_sync())
+
+    def setUp(self):
+        super().setUp()
+        self.keepaliveds = {}
+        self.write("tell.py", """
 import http.client, json, socket, sys
 class Connection(http.client.HTTPConnection):
     def connect(self):
@@ -358,17 +371,18 @@ class Connection(http.client.HTTPConnection):
         self.sock.connect(sys.argv[1])
 connection = Connection("millrace", timeout=5)
 word = sys.argv[2]
-connection.request("GET" if word == "ready" else "POST", "/pair" if word == "ready" else "/pair/" + word, headers={{"Connection": "close"}})
+connection.request("GET" if word == "ready" else "POST", "/pair" if word == "ready" else "/pair/" + word, headers={"Connection": "close"})
 answer = connection.getresponse()
 is_ready = word != "ready" or json.load(answer)["ready"]
 sys.exit(0 if answer.status == 200 and is_ready else 1)
 """)
+
+    def test_the_active_one_is_killed(self):
         self.echo()
         for number in (1, 2):
             self.serve(number, kernel=True)
             self.keepalived(number)
-        self.wait_until(lambda: self.pair(1)["active"] and not self.pair(2)["active"] and self.pair(1)["role"] == "master"
-                        and self.are_in_sync(), 60)
+        self.wait_until(lambda: self.is_active(1), 60)
         clients = [self.connect(n % len(CUSTOMERS)) for n in range(40)]
         seen = [self.exchange(client) for client in clients]
         self.both_have_the_same()
@@ -376,6 +390,61 @@ sys.exit(0 if answer.status == 200 and is_ready else 1)
         self.assertEqual([self.exchange(client) for client in clients], seen)
         self.wait_until(lambda: self.pair(2)["active"])
         self.exchange(self.connect())
+
+    def cut_vrrp(self, is_cut):
+        """Keeps multicasts, which VRRP's packets are, from the servers."""
+        with self.network_.switch:
+            for name in ("inside1", "inside2", "outside1", "outside2"):
+                ip(f"link set {name} type bridge_slave mcast_flood {'off' if is_cut else 'on'}")
+
+    def test_transfers_go_on(self):
+        """Through a service: one server leaves and comes back, one is killed and comes back, and VRRP is cut, so that both are active."""
+        hosts = [self.socket_in(self.network_.internet, socket.AF_INET, socket.SOCK_STREAM) for _ in (7, 8)]
+        for port, host in zip((7, 8), hosts):
+            host.bind((INTERNET, port))
+            host.listen(1000)
+        answering = multiprocessing.Process(target=answer, args=(hosts, []), daemon=True)
+        answering.start()
+        self.addCleanup(answering.kill)
+        with self.network_.internet:
+            ip(f"route add 10.0.0.0/24 via {OUTSIDE}")
+        text = Functions.TEXT.format('[[firewall.rule]]\nname = "vrrp"\nprotocol = [112]\naction = "accept"')
+
+        def serve(number):
+            self.serve(number, text, addresses=(GATEWAY, OUTSIDE), kernel=True)
+
+        for number in (1, 2):
+            serve(number)
+            self.keepalived(number)
+        self.wait_until(lambda: self.is_active(1), 60)
+        transfers = Lines([self.connect(n % len(CUSTOMERS), 80, SERVICE) for n in range(TRANSFERS)])
+        self.addCleanup(transfers.close)
+
+        def go_on(what):
+            self.wait_until(transfers.go_on(), 60)
+            self.assertEqual(transfers.errors, [], what)
+            print(f"{what}: an answer came after {1000 * transfers.longest_s:.0f} ms at most")
+            transfers.longest_s = 0
+
+        go_on("nothing happens")
+        self.end_keepalived(1)
+        self.wait_until(lambda: self.is_active(2), 60)
+        go_on("server 1 leaves")
+        self.keepalived(1)
+        self.wait_until(lambda: self.is_active(1), 60)
+        go_on("server 1 comes back")
+        self.kill(1)
+        self.wait_until(lambda: self.pair(2)["active"], 60)
+        go_on("server 1 is killed")
+        serve(1)
+        self.wait_until(lambda: self.is_active(1), 60)
+        go_on("server 1 begins anew")
+        self.cut_vrrp(True)
+        self.wait_until(lambda: self.pair(1)["active"] and self.pair(2)["active"], 60)
+        go_on("VRRP is cut")
+        self.cut_vrrp(False)
+        self.wait_until(lambda: self.is_active(1), 60)
+        go_on("VRRP is back")
 
 
 if __name__ == "__main__":

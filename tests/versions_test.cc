@@ -252,11 +252,14 @@ TEST(Versions, ACopyDoesNotTakeWhatAFunctionServesThatIsNeededAndMissing) {
   two.exchange();
   for (unsigned n = 0; n < 4; ++n) EXPECT_EQ(two.other.has(n), n % 2 != 0) << n;
   EXPECT_EQ(two.other.no_place(), 2U);
+  EXPECT_TRUE(two.other.copy->lacks_connections());
   two.assign(two.other, two.one);
   for (unsigned n = 4; n < 8; ++n) two.other.connect(n);
   two.exchange();
   for (unsigned n = 4; n < 8; ++n) EXPECT_TRUE(two.one.has(n)) << n;
   EXPECT_EQ(two.one.no_place(), 0U);
+  EXPECT_FALSE(two.one.copy->lacks_connections());
+  EXPECT_FALSE(two.other.copy->lacks_connections()) << "only a slave is asked";
   two.check();
 }
 

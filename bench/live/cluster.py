@@ -20,6 +20,7 @@ import math
 import os
 import signal
 import statistics
+import subprocess
 import sys
 import time
 
@@ -235,7 +236,7 @@ def main():
                 continue
             try:
                 results.add(try_once(options, name))
-            except (RuntimeError, TimeoutError, OSError) as error:
+            except (RuntimeError, TimeoutError, OSError, subprocess.SubprocessError) as error:
                 failed += 1
                 print(f"cluster.py: {name}: the trial could not be made: {error}", file=sys.stderr)
     if options.json and results.trials:

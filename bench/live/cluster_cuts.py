@@ -5,18 +5,24 @@ captures of both switches for public ports with two customers.
     cluster_cuts.py MILLRACE MILLCTL_CLUSTER [OPTION...]
 
 A round is a new cluster with all cuts in turn. With --results each round is a line of JSON in a file, and rounds that are there already are not made
-again. Exit status 1 if a port had two customers. Needs root, and Debian's package frr (its programs: the service need not run).
+again. Needs root, and Debian's package frr (its programs: the service need not run).
+
+Exit status: 0; 1 if a port had two customers, or a customer got another one's answer; 2 if a round could not be made; 77 if no cluster can be made
+here.
 """
 
 import argparse
 import json
 import os
+import subprocess
 import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests"))
 from cluster import Cluster, missing, wait_until  # pylint: disable=wrong-import-position
 from cluster_ports import CUTS, Scene, configuration  # pylint: disable=wrong-import-position
+
+FAILED, CANNOT_RUN = 2, 77
 
 
 def make_cut(cluster, name, options):
@@ -99,13 +105,18 @@ def main():
     parser.add_argument("--keep", metavar="DIR", help="copies captures and logs of each round there")
     options = parser.parse_args()
     if why := missing(options.millctl_cluster, options.store):
-        sys.exit(f"cluster_cuts.py: {why}")
+        print(f"cluster_cuts.py: {why}", file=sys.stderr)
+        sys.exit(CANNOT_RUN)
     rounds = []
     if options.results and os.path.exists(options.results):
         with open(options.results, encoding="ascii") as file:
             rounds = [json.loads(line) for line in file]
     while len(rounds) < options.rounds:
-        rounds.append(try_once(options, len(rounds)))
+        try:
+            rounds.append(try_once(options, len(rounds)))
+        except (RuntimeError, TimeoutError, OSError, subprocess.SubprocessError) as error:
+            print(f"cluster_cuts.py: the round could not be made: {error}", file=sys.stderr)
+            sys.exit(FAILED)
         if options.results:
             with open(options.results, "a", encoding="ascii") as file:
                 file.write(json.dumps(rounds[-1]) + "\n")

@@ -14,6 +14,7 @@ from cluster_traffic import Flood
 from namespaces import command, ip
 
 VICTIM = 2
+PATIENCE_S = 600  # NAT's ports rest for minutes
 
 
 class Scene:
@@ -47,7 +48,7 @@ def cut(name):
 
 def drain(scene):
     begun = time.monotonic()
-    scene.cluster.operate(1, "drain", f"server{VICTIM}", seconds=120)
+    scene.cluster.operate(1, "drain", f"server{VICTIM}", seconds=PATIENCE_S)
     scene.notes["drained_s"] = round(time.monotonic() - begun, 1)
 
 
@@ -186,7 +187,7 @@ def free_processors(scene):
         os.rmdir(group)
 
 
-def prepare_overload(scene):
+def find_most(scene):
     """Finds out how many packets a second the servers forward at most: more are sent until some are lost."""
     limit_processors(scene)
     scene.flood = Flood(scene.hosts)
@@ -198,6 +199,12 @@ def prepare_overload(scene):
         scene.flood.end()
         rate, most = 1.2 * rate, max(most, got)
     scene.notes["most_forwarded_per_s"] = round(most)
+
+
+def find_most_alone(scene):
+    for number in list(scene.cluster.servers)[1:]:
+        scene.cluster.operate(1, "drain", f"server{number}", seconds=PATIENCE_S)
+    find_most(scene)
 
 
 def overload(scene):
@@ -253,7 +260,9 @@ EVENTS = {
                  prepare=count_special, size=4000),
     "store": Event("the store is gone for a minute", cut_store(True), cut_store(False), 60, heals=False),
     "overload": Event("twice the packets that servers can forward come for a minute", overload, lambda scene: scene.flood.end(), OVERLOAD_S,
-                      heals=False, prepare=prepare_overload, is_slow=True),
+                      heals=False, prepare=find_most, is_slow=True),
+    "most": Event("servers forward as many packets as they can", find_most, heals=False, is_slow=True),
+    "most-alone": Event("server 1 forwards as many packets as it can, after all others have left", find_most_alone, heals=False, is_slow=True),
 }
 
 
@@ -288,7 +297,7 @@ class Happening:
         return all(one["in_sync"] and VICTIM not in (one["master"], one["slave"]) for one in shards)
 
     def heal(self):
-        while time.monotonic() < self.begun + 120:
+        while time.monotonic() < self.begun + PATIENCE_S:
             if self.is_whole():
                 self.healed_s = round(time.monotonic() - self.begun, 1)
                 return
@@ -300,6 +309,6 @@ class Happening:
 
     def join(self):
         for thread in self.threads:
-            thread.join(130)
+            thread.join(PATIENCE_S + 10)
         if self.error is not None:
             raise self.error

@@ -211,12 +211,15 @@ CommandResult<Json> Control::cluster_status() {
   for (const Peer& peer : placement->peers) {
     const auto to =
         std::visit([](const auto& ends) { return to_string(ends.destination); }, peer.ends);
+    const Copies::Heard heard = copies->heard_of(peer);
     members.push_back({{"server", peer.server},
                        {"instance", text_of(peer.member)},
                        {"address", to},
                        {"heard", copies->has_heard(peer)},
                        {"agrees", peer.state->agrees.load()},
-                       {"same_layout", peer.has_same_layout()}});
+                       {"disagreement", heard.disagreement},
+                       {"same_layout", nullptr}});
+    if (heard.has_same_layout) members.back()["same_layout"] = *heard.has_same_layout;
   }
   Json& reports = json["reports"] = Json::array();
   for (unsigned shard = 0; shard < placement->shards.size(); ++shard) {
@@ -229,6 +232,7 @@ CommandResult<Json> Control::cluster_status() {
                        {"packets", copies->packets_of(shard)},
                        {"wanted", copies->wanted()},
                        {"lacks_ports", copies->lacks_ports(shard)},
+                       {"lacks_connections", copies->lacks_connections(shard)},
                        {"withdrawn", text_of_grants(copies->handed_back(shard))}});
   }
   Json& counters = json["counters"] = Json::object();

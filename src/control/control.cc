@@ -158,7 +158,8 @@ Result<std::size_t> Control::take_on(Config config) {
     workers_->line(n).set_timeouts(line.timeouts);
     live_->update(n, hosts[n]);
   });
-  if (Copies* const copies = live_->copies()) copies->set_agreement(agreement(config_));
+  if (Copies* const copies = live_->copies())
+    copies->set_settings(agreement(config_), config_.function->facts().needs_grants);
   changed_.notify_all();
   return ended;
 }

@@ -119,8 +119,7 @@ Copies::Settings copies_settings(const Config& config, const ServersKey& key,
           .ends = config.servers->ends,
           .is_cluster = config.servers->is_cluster,
           .defer_ms = static_cast<std::int32_t>(config.servers->defer_ms),
-          .spread = spread,
-          .needs_grants = config.function->facts().needs_grants};
+          .spread = spread};
 }
 
 Result<void> Live::prepare(const Config& config, const std::vector<std::string>& eal_options) {

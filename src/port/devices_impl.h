@@ -102,7 +102,8 @@ struct Devices::Impl {
   Memory memory;
   rte_mempool* pool = nullptr;
 
-  Result<void> probe(Device& device);
+  Result<DeviceNeeds> take(Device& device);
+  Result<void> probe(Device& device, const DeviceNeeds& needs);
   Result<void> probe_one(Device& device, const DriverArguments& arguments);
   Result<void> make_pool(bool has_pci);
   Result<void> configure(Device& device);

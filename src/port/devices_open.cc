@@ -50,8 +50,8 @@ Error no_driver(const std::string& device, std::string driver) {
 
 }  // namespace
 
-/// Makes the DPDK devices that one millrace device consists of.
-Result<void> Devices::Impl::probe(Device& device) {
+/// Takes what one millrace device needs of the kernel.
+Result<DeviceNeeds> Devices::Impl::take(Device& device) {
   const DeviceName& name = device.name;
   if (is_kernel_interface(name.kind)) {
     auto kernel = KernelInterface::take(name.target);
@@ -65,7 +65,7 @@ Result<void> Devices::Impl::probe(Device& device) {
     if (name.kind == DeviceKind::af_xdp) warn(device.kernel->keep_tags());
     if (map.has_vlans(device.number)) warn(device.kernel->receive_all_vlans());
   }
-  if (auto ok = memif_sockets.take(name); !ok) return ok;
+  if (auto ok = memif_sockets.take(name); !ok) return std::unexpected(ok.error());
   for (unsigned link = 0; link < links.size(); ++link) {
     if (map.device_of(link) != device.number) continue;
     unsigned& mtu = links[link].mtu;
@@ -75,9 +75,14 @@ Result<void> Devices::Impl::probe(Device& device) {
   DeviceNeeds needs{.number = device.number,
                     .mtu = device.mtu,
                     .workers = workers,
-                    .queues = device.kernel ? device.kernel->queues() : 1,
-                    .has_control = 2 * map.devices() <= RTE_MAX_ETHPORTS};
+                    .queues = device.kernel ? device.kernel->queues() : 1};
   if (name.kind == DeviceKind::tap) needs.mac = KernelInterface::mac_of(name.target);
+  return needs;
+}
+
+/// Makes the DPDK devices that one millrace device consists of.
+Result<void> Devices::Impl::probe(Device& device, const DeviceNeeds& needs) {
+  const DeviceName& name = device.name;
   for (const auto& arguments : arguments_for(name, needs)) {
     if (auto ok = probe_one(device, arguments); !ok) return ok;
   }
@@ -268,8 +273,18 @@ Result<std::unique_ptr<Devices>> Devices::open(std::span<const LinkSettings> set
   for (unsigned n = 0; n < impl.map.devices(); ++n)
     impl.devices.emplace_back(settings[impl.map.first_link(n)].device, n);
   const Silence silence;
+  std::vector<DeviceNeeds> needs;
+  std::size_t count = 0;
   for (auto& device : impl.devices) {
-    if (auto ok = impl.probe(device); !ok) return std::unexpected(ok.error());
+    auto of = impl.take(device);
+    if (!of) return std::unexpected(of.error());
+    count += arguments_for(device.name, *of).size();
+    needs.push_back(std::move(*of));
+  }
+  for (auto& device : impl.devices) {
+    DeviceNeeds& of = needs[device.number];
+    of.has_control = count <= RTE_MAX_ETHPORTS;
+    if (auto ok = impl.probe(device, of); !ok) return std::unexpected(ok.error());
   }
   if (auto ok = impl.make_pool(std::ranges::any_of(settings, is_pci)); !ok)
     return std::unexpected(ok.error());

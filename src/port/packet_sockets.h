@@ -22,15 +22,20 @@
 namespace millrace {
 
 /// Packets of network control, in the syntax of libpcap (pcap-filter(7)): ARP, neighbour discovery,
-/// OSPF, VRRP, BGP and BFD (RFC 5881, 5883). The lengths come first, also with room for a VLAN tag:
-/// a filter that reads beyond a frame's end refuses the frame, and no socket would get it.
+/// OSPF, VRRP, BGP and BFD (RFC 5881, 5883). Where a protocol's packets are of this link alone, and
+/// are sent with the highest TTL, only those with such a TTL are meant: nobody can send them from
+/// elsewhere (RFC 5082). An echo of BFD comes back with one less. The lengths come first, also with
+/// room for a VLAN tag: a filter that reads beyond a frame's end refuses the frame, and no socket
+/// would get it.
 inline constexpr std::string_view kNetworkControl =
     "len >= 42 and (arp or "
-    "(ip and ip[0] & 15 = 5 and (ip proto 89 or ip proto 112 or tcp port 179 or "
-    "udp dst port 3784 or udp dst port 3785 or udp dst port 4784)) or "
-    "(len >= 62 and ip6 and (ip6[6] = 89 or ip6[6] = 112 or tcp port 179 or "
-    "(ip6[6] = 58 and ip6[40] >= 133 and ip6[40] <= 137) or "
-    "udp dst port 3784 or udp dst port 3785 or udp dst port 4784)))";
+    "(ip and ip[0] & 15 = 5 and (ip proto 89 or tcp port 179 or udp dst port 4784 or "
+    "(ip[8] >= 254 and udp dst port 3785) or "
+    "(ip[8] = 255 and (ip proto 112 or udp dst port 3784)))) or "
+    "(len >= 62 and ip6 and (ip6[6] = 89 or tcp port 179 or udp dst port 4784 or "
+    "(ip6[7] >= 254 and udp dst port 3785) or "
+    "(ip6[7] = 255 and (ip6[6] = 112 or udp dst port 3784 or "
+    "(ip6[6] = 58 and ip6[40] >= 133 and ip6[40] <= 137))))))";
 
 /// Packets that packet sockets get.
 enum class PacketsOf : std::uint8_t {

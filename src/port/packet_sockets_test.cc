@@ -59,6 +59,7 @@ Frame ipv4(std::uint8_t protocol, std::uint8_t words = 5, std::uint16_t fragment
   header[0] = static_cast<std::uint8_t>(0x40 | words);
   header[6] = static_cast<std::uint8_t>(fragment >> 8);
   header[7] = static_cast<std::uint8_t>(fragment);
+  header[8] = 255;
   header[9] = protocol;
   return ethernet(ETH_P_IP) + header;
 }
@@ -67,7 +68,14 @@ Frame ipv6(std::uint8_t protocol) {
   Frame header(40, 0);
   header[0] = 0x60;
   header[6] = protocol;
+  header[7] = 255;
   return ethernet(ETH_P_IPV6) + header;
+}
+
+/// Changes the TTL, or hop limit, of a frame without a tag.
+Frame with_ttl(Frame frame, std::uint8_t ttl) {
+  frame[14 + ((frame[14] >> 4) == 4 ? 8 : 7)] = ttl;
+  return frame;
 }
 
 Frame ports(std::uint16_t source, std::uint16_t destination) {
@@ -115,6 +123,11 @@ TEST(PacketSockets, AreForNetworkControlOrForTheRest) {
       ipv4(kUdp) + ports(49152, 4784),                 // BFD over several hops
       in_vlan(ipv4(kUdp) + ports(1, 3784)),            //
       in_vlan(ethernet(ETH_P_ARP) + Frame(28, 0)),
+      with_ttl(ipv4(89) + Frame(24, 0), 1),
+      with_ttl(ipv4(kTcp) + ports(179, 40000), 1),
+      with_ttl(ipv4(kUdp) + ports(49152, 4784), 60),
+      with_ttl(ipv4(kUdp) + ports(49152, 3785), 254),
+      with_ttl(ipv6(kUdp) + ports(49152, 3785), 254),
   };
   const std::vector<Frame> rest{
       {},
@@ -131,6 +144,13 @@ TEST(PacketSockets, AreForNetworkControlOrForTheRest) {
       ipv6(kIcmp6) + Frame{138},
       ipv4(47) + ports(179, 179),
       in_vlan(ipv4(kTcp) + ports(80, 40000)),
+      // Sent by somebody on another link:
+      with_ttl(ipv4(kUdp) + ports(49152, 3784), 254),
+      with_ttl(ipv6(kUdp) + ports(49152, 3784), 254),
+      with_ttl(ipv4(kUdp) + ports(49152, 3785), 253),
+      with_ttl(ipv4(112) + Frame(8, 0), 254),
+      with_ttl(ipv6(112) + Frame(8, 0), 254),
+      with_ttl(ipv6(kIcmp6) + Frame{136, 0, 0, 0, 0, 0, 0, 0}, 254),
   };
   for (const Frame& frame : control) {
     SCOPED_TRACE(testing::PrintToString(frame));

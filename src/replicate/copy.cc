@@ -36,6 +36,7 @@ bool ShardCopy::assign(const Assignment& to, Tick now) {
       sending_.is_empty())
     going_on_ = GoingOn{now_.epoch, receiving_.next()};
   now_ = to;
+  lacks_connections_ &= to.role == CopyRole::slave;
   newest_ = std::max(newest_, to.epoch);
   receiving_.reset();
   grants_of_other_.clear();
@@ -176,21 +177,23 @@ void ShardCopy::began(const Message& message) {
   was_master_.reset();
   is_in_sync_ = agrees;
   needs_all_ = goes_on && !agrees;
+  lacks_connections_ &= agrees;
   agrees ? records_->goes_on() : records_->begin_all();
 }
 
 void ShardCopy::apply(RecordKind kind, std::span<const std::byte> body) {
-  ++counters_.applied;
   switch (kind) {
     case RecordKind::change:
       switch (records_->apply(body)) {
         case Records::Applied::no_place:
           ++counters_.no_place;
+          lacks_connections_ = true;
           return;
         case Records::Applied::malformed:
           ++counters_.malformed;
           return;
         case Records::Applied::done:
+          ++counters_.applied;
           return;
       }
       return;

@@ -101,7 +101,7 @@ class ShardCopy {
   };
 
   struct Counters {
-    std::uint64_t applied = 0;    ///< records
+    std::uint64_t applied = 0;    ///< records of connections that have changed something here
     std::uint64_t old_epoch = 0;  ///< messages of an older epoch
     std::uint64_t new_epoch = 0;  ///< messages of a newer epoch than the copy has been told of
     std::uint64_t stranger = 0;   ///< messages of a member that is not the other copy
@@ -176,6 +176,9 @@ class ShardCopy {
   /// True of a master if the other copy has all; of a slave if it has had all once, and all that
   /// the master has told it since.
   bool is_in_sync() const { return is_in_sync_; }
+  /// True of a slave that has refused connections since it was told everything: it had no room for
+  /// them, or not their function.
+  bool lacks_connections() const { return now_.role == CopyRole::slave && lacks_connections_; }
   bool is_settled() const { return now_.is_settled; }
   /// True if nothing was left to be told when `send` was called last.
   bool has_told_all() const { return has_told_all_; }
@@ -228,8 +231,9 @@ class ShardCopy {
   // Receiving:
   std::optional<GoingOn> was_master_;  // what this copy had told when it was the master
   bool owes_answer_ = false;
-  std::uint8_t answer_ = 0;        // flags of the acknowledgement
-  bool needs_all_ = false;         // this copy could not go on from what it had
+  std::uint8_t answer_ = 0;  // flags of the acknowledgement
+  bool needs_all_ = false;   // this copy could not go on from what it had
+  bool lacks_connections_ = false;
   Member refused_ = Member::none;  // sent a message of an older epoch
   std::map<std::uint32_t, Grant> grants_;
   std::set<std::uint32_t> withdrawn_;  // to be told

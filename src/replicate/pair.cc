@@ -12,6 +12,16 @@ constexpr std::size_t kMostFormer = 1024;
 
 }  // namespace
 
+std::string difference(const Hello& own, const Hello& other, std::string_view unreadable) {
+  if (other.version != own.version)
+    return "the other server's millrace tells connections in another format";
+  if (other.shards != own.shards)
+    return "the other server has another number of shards (spread.entries)";
+  if (other.agreement != own.agreement)
+    return "the other server's customers, or the functions by which packets are spread, differ";
+  return std::string(unreadable);
+}
+
 void Pair::set_active(bool is_active, Ms now) {
   is_active_ = is_active;
   decide(now);
@@ -35,23 +45,13 @@ bool Pair::set_gone(Ms now) {
   return true;
 }
 
-/// Returns why nothing can be copied between this server and the one that says so; empty: it can.
-std::string_view Pair::difference(const Hello& hello, bool is_readable) const {
-  if (hello.version != settings_.version)
-    return "the other server's millrace tells connections in another format";
-  if (hello.number == settings_.number)
-    return "both servers have the same number: one must be 1, the other 2";
-  if (hello.shards != settings_.shards)
-    return "the other server has another number of shards (spread.entries)";
-  if (hello.agreement != settings_.agreement || !is_readable)
-    return "the other server's functions, or customers, differ";
-  return {};
-}
-
-void Pair::hear(Member from, Epoch epoch, const Hello& hello, bool is_readable, Ms now) {
+void Pair::hear(Member from, Epoch epoch, const Hello& hello, std::string_view unreadable, Ms now) {
   if (epoch > kMostEpoch || std::ranges::find(former_, from) != former_.end()) return;
   const bool did_agree = agrees();
-  disagreement_ = difference(hello, is_readable);
+  unreadable_ = unreadable;
+  disagreement_ = hello.number == settings_.number
+                      ? "both servers have the same number: one must be 1, the other 2"
+                      : difference(this->hello(), hello, unreadable);
   if (!agrees()) {
     disagreed_ = now;
     return;

@@ -24,6 +24,7 @@
 #include <cstring>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -52,6 +53,10 @@ static_assert(sizeof(Hello) == 20 && std::is_trivially_copyable_v<Hello>);
 inline constexpr std::size_t kLeastHello = 20;
 /// Size of a part of the layout (`CarriedPart` of line/carried.h).
 inline constexpr std::size_t kPartBytes = 32;
+
+/// Returns why nothing can be copied between a server and another one, as their hellos show; empty:
+/// it can. `unreadable`: the reason why the other one's records cannot be read; empty: they can.
+std::string difference(const Hello& own, const Hello& other, std::string_view unreadable);
 
 struct ToldHello {
   Hello hello;
@@ -105,13 +110,13 @@ class Pair {
   /// The operator says that the other server's process is gone for good. False, and nothing
   /// changes, while it is heard.
   bool set_gone(Ms now);
-  /// Takes a hello, which must have been authenticated, and sealed for this process. `is_readable`:
-  /// this process can read records of the sender's layout.
-  void hear(Member from, Epoch epoch, const Hello& hello, bool is_readable, Ms now);
+  /// Takes a hello, which must have been authenticated, and sealed for this process. `unreadable`:
+  /// the reason why this process cannot read records of the sender's layout; empty: it can.
+  void hear(Member from, Epoch epoch, const Hello& hello, std::string_view unreadable, Ms now);
   /// Changes `PairSettings::agreement`.
   void set_agreement(std::uint32_t agreement) {
     settings_.agreement = agreement;
-    if (other_) disagreement_ = difference(other_->hello, true);
+    if (other_) disagreement_ = difference(hello(), other_->hello, unreadable_);
   }
   /// True if records may be taken from the other server, as its last hello shows.
   bool agrees() const { return disagreement_.empty(); }
@@ -139,8 +144,8 @@ class Pair {
   }
   /// Returns the reason why nothing is told between the servers, as the last hellos show; empty:
   /// there is none.
-  std::string_view disagreement(Ms now) const {
-    return now - disagreed_ < kSilent ? disagreement_ : std::string_view();
+  std::string disagreement(Ms now) const {
+    return now - disagreed_ < kSilent ? disagreement_ : std::string();
   }
 
  private:
@@ -151,7 +156,6 @@ class Pair {
     Ms heard = 0;
   };
 
-  std::string_view difference(const Hello& hello, bool is_readable) const;
   void decide(Ms now);
   void promote();
   void follow();
@@ -168,7 +172,8 @@ class Pair {
   bool is_in_sync_ = false;
   bool has_settled_ = false;
   bool both_are_new_ = false;
-  std::string_view disagreement_;
+  std::string unreadable_;  // by the latest hello
+  std::string disagreement_;
   Ms disagreed_ = 0;  // when a hello last showed it
 };
 

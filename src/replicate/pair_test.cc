@@ -61,7 +61,7 @@ class Pairs : public testing::Test {
     }
   }
   void tell(const Server& from, Server& to) {
-    to.pair->hear(member(from), from.pair->assignment().epoch, from.pair->hello(), true, now_);
+    to.pair->hear(member(from), from.pair->assignment().epoch, from.pair->hello(), {}, now_);
   }
   /// Does what the copies do: a slave of the other one's epoch gets what the master has.
   void copy() {
@@ -151,8 +151,8 @@ TEST_F(Pairs, TwoMastersAgreeAgain) {
 TEST_F(Pairs, WhatDiffersIsSaid) {
   const Hello right = two_.pair->hello();
   const auto said = [&](Hello hello) {
-    one_.pair->hear(member(two_), 0, hello, true, now_);
-    return std::string(one_.pair->disagreement(now_));
+    one_.pair->hear(member(two_), 0, hello, {}, now_);
+    return one_.pair->disagreement(now_);
   };
   EXPECT_EQ(said(right), "");
   Hello wrong = right;
@@ -168,9 +168,12 @@ TEST_F(Pairs, WhatDiffersIsSaid) {
   wrong.version = 6;
   EXPECT_NE(said(wrong).find("format"), std::string::npos);
   EXPECT_EQ(said(right), "");
-  one_.pair->hear(member(two_), 0, right, false, now_);
-  EXPECT_NE(one_.pair->disagreement(now_).find("functions"), std::string::npos);
+  const auto why = "records of another version";
+  one_.pair->hear(member(two_), 0, right, why, now_);
+  EXPECT_EQ(one_.pair->disagreement(now_), why);
   EXPECT_FALSE(one_.pair->agrees());
+  one_.pair->set_agreement(right.agreement);
+  EXPECT_FALSE(one_.pair->agrees()) << "a reload changes nothing about its records";
 }
 
 TEST(PairsHello, IsReadByItsKnownBytes) {
@@ -223,8 +226,8 @@ TEST_F(Pairs, StoredHellosOfAnEarlierProcessChangeNothing) {
   run(1000);
   EXPECT_TRUE(two_.has_it);
   const Epoch before = one_.pair->assignment().epoch;
-  one_.pair->hear(earlier, epoch, stored, true, now_);
-  one_.pair->hear(member(two_), UINT64_MAX, two_.pair->hello(), true, now_);
+  one_.pair->hear(earlier, epoch, stored, {}, now_);
+  one_.pair->hear(member(two_), UINT64_MAX, two_.pair->hello(), {}, now_);
   run(1000);
   EXPECT_EQ(role(one_), CopyRole::master);
   EXPECT_EQ(role(two_), CopyRole::slave);
@@ -236,7 +239,7 @@ TEST_F(Pairs, AServerThatLostItsRoleGetsOne) {
   run(500);
   one_.has_it = true;
   run(500);
-  two_.pair->hear(Member{77 * kWorkersOfMember}, 0, one_.pair->hello(), true, now_);
+  two_.pair->hear(Member{77 * kWorkersOfMember}, 0, one_.pair->hello(), {}, now_);
   start(one_);  // no earlier process of either server is heard again
   one_.has_it = true;
   run(1500);

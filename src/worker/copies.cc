@@ -1,5 +1,7 @@
 #include "worker/copies.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <random>
@@ -89,6 +91,7 @@ Copies::Copies(const Settings& settings, unsigned workers, std::shared_ptr<const
              .is_sure = settings.is_sure}),
       is_active_(settings.is_active),
       handed_back_(owners_->shards()),
+      lacks_connections_(owners_->shards()),
       in_sync_(owners_->shards()),
       workers_(workers) {
   for (OfWorker& worker : workers_) worker.packets = std::vector<Counter>(owners_->shards());
@@ -141,7 +144,8 @@ bool Copies::are_all_alive() const {
   });
 }
 
-void Copies::set_agreement(std::string_view settings) {
+void Copies::set_settings(std::string_view settings, bool needs_grants) {
+  needs_grants_.store(needs_grants, std::memory_order_relaxed);
   const std::uint32_t digest = digest_of(settings);
   agreement_.store(digest, std::memory_order_relaxed);
   with_pair([&](Pair& pair) { pair.set_agreement(digest); });
@@ -189,7 +193,6 @@ auto Copies::hello() const -> Greeting {
   const std::scoped_lock lock(mutex_);
   Hello hello = pair_.hello();
   hello.parts = static_cast<std::uint8_t>(parts_.size());
-  hello.agreement = agreement();
   hello.layout = layout_;
   Greeting greeting{.payload = {}, .epoch = pair_.assignment().epoch};
   const auto head = std::as_bytes(std::span(&hello, 1));
@@ -204,19 +207,17 @@ void Copies::hear(Member from, Epoch epoch, const ToldHello& told, const Peer* p
   const Hello& hello = told.hello;
   if (!is_cluster()) {
     return with_pair([&](Pair& pair) {
-      pair.hear(from, epoch, hello, can_read(told, state_in_pair(from)), now());
+      pair.hear(from, epoch, hello, unreadable(told, state_in_pair(from)), now());
     });
   }
   if (peer == nullptr) return;
   Peer::State& state = *peer->state;
-  const bool spreads_alike = hello.shards == shards() && hello.agreement == agreement();
-  const auto is_readable = [&] {
-    const std::scoped_lock lock(mutex_);
-    return can_read(told, state);
-  };
-  const bool agrees = spreads_alike && hello.version == kCarriedVersion && is_readable();
-  state.spreads_alike.store(spreads_alike, std::memory_order_relaxed);
-  state.agrees.store(agrees, std::memory_order_release);
+  const std::scoped_lock lock(mutex_);
+  const Hello own = pair_.hello();
+  state.disagreement = difference(own, hello, unreadable(told, state));
+  state.spreads_alike.store(own.shards == hello.shards && own.agreement == hello.agreement,
+                            std::memory_order_relaxed);
+  state.agrees.store(state.disagreement.empty(), std::memory_order_release);
 }
 
 /// Returns the state of that process of the other server, which may be new. With `mutex_`.
@@ -226,18 +227,27 @@ Peer::State& Copies::state_in_pair(Member of) {
   return *newcomer_.state;
 }
 
-/// True if this process can read the records of a process that says so. With `mutex_`.
-bool Copies::can_read(const ToldHello& told, Peer::State& of) {
-  if (of.kept != nullptr) return of.kept_digest == told.hello.layout;
-  if (told.hello.layout == layout_) return true;
+/// Returns why this process cannot read the records of a process that says so; empty: it can. With
+/// `mutex_`.
+const std::string& Copies::unreadable(const ToldHello& told, Peer::State& of) {
+  static const std::string changed = "the layout of the other server's records has changed";
+  if (of.layout == told.hello.layout) return of.unreadable;
+  if (of.kept != nullptr) return changed;
+  of.layout = told.hello.layout;
+  of.unreadable.clear();
+  if (told.hello.layout == layout_) return of.unreadable;
   std::vector<CarriedPart> parts(told.parts.size() / sizeof(CarriedPart));
   if (!parts.empty()) std::memcpy(parts.data(), told.parts.data(), told.parts.size());
-  auto read = CarriedLayouts::of(parts, parts_);
-  if (!read) return false;
-  of.kept = std::make_unique<const CarriedLayouts>(std::move(*read));
-  of.kept_digest = told.hello.layout;
-  of.layouts.store(of.kept.get(), std::memory_order_release);
-  return true;
+  if (auto read = CarriedLayouts::of(parts, parts_)) {
+    of.kept = std::make_unique<const CarriedLayouts>(std::move(*read));
+    of.layouts.store(of.kept.get(), std::memory_order_release);
+  } else if (const Unreadable& why = read.error(); why.function.empty()) {
+    of.unreadable = "the layout of the other server's records has no meaning here";
+  } else {
+    of.unreadable = fmt::format("the other server's records of {} are of version {}, those here {}",
+                                why.function, why.theirs, why.ours);
+  }
+  return of.unreadable;
 }
 
 // --- a pair
@@ -285,11 +295,19 @@ Copies::Status Copies::status() const {
   is.hears_other = pair_.hears_other(now());
   is.other = pair_.hello_of_other();
   is.disagreement = pair_.disagreement(now());
-  is.has_same_layout = placement_->peers.front().has_same_layout();
+  is.has_same_layout = placement_->peers.front().state->layout == layout_;
   return is;
 }
 
 // --- a cluster
+
+Copies::Heard Copies::heard_of(const Peer& peer) const {
+  const std::scoped_lock lock(mutex_);
+  const Peer::State& is = *peer.state;
+  Heard heard{.has_same_layout = std::nullopt, .disagreement = is.disagreement};
+  if (is.layout) heard.has_same_layout = *is.layout == layout_;
+  return heard;
+}
 
 std::optional<AnyKey> Copies::ends_to(const AnyAddress& address) const {
   return std::visit(

@@ -16,6 +16,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -101,7 +102,6 @@ class Copies {
     bool is_cluster = false;
     std::int32_t defer_ms = 0;  ///< for which packets wait at most; 0: they do not
     Secret spread{};            ///< `spread_secret`; in a cluster
-    bool needs_grants = false;  ///< `FunctionFacts::needs_grants`; in a cluster
     /// @name Of a pair
     /// @{
     bool is_active = false;    ///< at first
@@ -121,8 +121,9 @@ class Copies {
   unsigned shards() const { return owners_->shards(); }
   /// Returns the digest of what all servers must have in common besides the layout of records.
   std::uint32_t agreement() const { return agreement_.load(std::memory_order_relaxed); }
-  /// Sets that: what the function and the ports say of their settings.
-  void set_agreement(std::string_view settings);
+  /// Sets that, by what the function and the ports say of their settings, and whether the function
+  /// gives ports by grants (`FunctionFacts::needs_grants`).
+  void set_settings(std::string_view settings, bool needs_grants);
   /// Sets the layout of this process's records (`Line::carried_parts`), before workers run.
   void set_layout(std::vector<CarriedPart> parts);
   /// True if the shard's copy here was in sync when it was looked at last.
@@ -162,9 +163,9 @@ class Copies {
     bool is_in_sync = false;
     bool has_settled = false;
     bool hears_other = false;
-    std::optional<Hello> other;     ///< its latest hello
-    bool has_same_layout = false;   ///< the other server's records are laid out like those here
-    std::string_view disagreement;  ///< why nothing is copied; empty: nothing differs
+    std::optional<Hello> other;    ///< its latest hello
+    bool has_same_layout = false;  ///< the other server's records are laid out like those here
+    std::string disagreement;      ///< why nothing is copied; empty: nothing differs
   };
   Status status() const;
   /// @}
@@ -174,6 +175,14 @@ class Copies {
   /// Returns the ends of datagrams to that address; none if it is not of the family of this
   /// server's own.
   std::optional<AnyKey> ends_to(const AnyAddress& address) const;
+  /// Facts about another server by its hellos.
+  struct Heard {
+    /// Its records are laid out like those here, as it has the same functions; none: it was never
+    /// heard.
+    std::optional<bool> has_same_layout;
+    std::string disagreement;  ///< why nothing is copied; empty: nothing differs
+  };
+  Heard heard_of(const Peer& peer) const;
   /// Makes the placement the one that workers follow. States of peers that stay are kept. A shard
   /// with epoch 0 has no copy here. A copy that was given up begins anew only in a newer epoch.
   /// Returns false, and changes nothing, if a shard's epoch goes back, or if this process has
@@ -185,10 +194,16 @@ class Copies {
   /// The ports that this server may give. Null in a pair.
   const std::shared_ptr<Grants>& grants() const { return grants_; }
   /// Number of grants of a shard that each copy should have.
-  unsigned wanted() const { return settings_.needs_grants ? Grants::kOfShard / 2 : 0; }
+  unsigned wanted() const {
+    return needs_grants_.load(std::memory_order_relaxed) ? Grants::kOfShard / 2 : 0;
+  }
   /// True if the copy of a shard here could give customers few ports as its master: most rest, or
   /// are with others.
   bool lacks_ports(unsigned shard) const { return grants_ && 2 * grants_->ready(shard) < wanted(); }
+  /// True if the copy of a shard here is a slave that has refused connections.
+  bool lacks_connections(unsigned shard) const {
+    return lacks_connections_[shard].load(std::memory_order_relaxed);
+  }
   /// Returns the grants of a shard that the store may give to another server by now.
   Grants::Bits handed_back(unsigned shard) const {
     return handed_back_[shard].load(std::memory_order_relaxed);
@@ -218,7 +233,7 @@ class Copies {
   };
   Greeting hello() const;
   void hear(Member from, Epoch epoch, const ToldHello& told, const Peer* peer);
-  bool can_read(const ToldHello& told, Peer::State& of);
+  const std::string& unreadable(const ToldHello& told, Peer::State& of);
   Peer::State& state_in_pair(Member of);
   void note_in_sync();
   bool are_all_alive() const;
@@ -228,6 +243,7 @@ class Copies {
   std::shared_ptr<const Owners> owners_;
   std::chrono::steady_clock::time_point start_;
   std::atomic<std::uint32_t> agreement_ = 0;
+  std::atomic<bool> needs_grants_ = false;
   std::vector<CarriedPart> parts_;  // the layout of records here
   std::uint32_t layout_ = 0;        // its digest
   mutable std::mutex mutex_;
@@ -240,6 +256,7 @@ class Copies {
   std::size_t most_hop_ = 0;
   std::shared_ptr<Grants> grants_;
   std::vector<std::atomic<Grants::Bits>> handed_back_;  // by shard
+  std::vector<std::atomic<bool>> lacks_connections_;    // by shard
   std::vector<std::atomic<Epoch>> in_sync_;  // for each shard: the epoch in which it is; 0: none
   std::vector<OfWorker> workers_;
 };

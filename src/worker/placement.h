@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "core/address.h"
@@ -33,14 +35,12 @@ struct Peer {
     /// @name For `Copies`, with its lock
     /// @{
     std::unique_ptr<const CarriedLayouts> kept;  ///< `layouts`
-    std::uint32_t kept_digest = 0;               ///< `Hello::layout` of that hello
+    std::optional<std::uint32_t> layout;         ///< `Hello::layout`; none: it was never heard
+    std::string unreadable;    ///< why such records cannot be read; empty: they can
+    std::string disagreement;  ///< `difference` by its latest hello
     /// @}
   };
   std::shared_ptr<State> state = std::make_shared<State>();
-
-  /// True if its records are laid out like this process's, as its functions are the same; also if
-  /// it has not been heard.
-  bool has_same_layout() const { return state->layouts.load() == nullptr; }
 };
 
 /// Never changes once workers have it.

@@ -13,9 +13,8 @@ namespace {
 constexpr std::size_t kMostContent = WorkersCopies::kMostDatagram - kSealBytes;
 static_assert(sizeof(MessageHead) + kMostPayload <= kMostContent);
 
-/// Ticks after which each shard has been looked at, and has told its changes: so long, so that
-/// messages carry several records, and acknowledgements are few. Streams wait longer before they
-/// send again.
+/// Ticks within which each shard is looked at once, and tells its changes. A longer round puts more
+/// records into a message. Streams must wait longer before they send again.
 constexpr std::int32_t kRound = 5;
 /// Connections that are looked at between two bursts, to tell all of them, while no packets wait;
 /// while packets wait it is some every `kBusyBursts` bursts.
@@ -214,11 +213,11 @@ void WorkersCopies::flush(std::size_t peer) {
   const unsigned hops = std::exchange(batch.hops, 0);
   const bool is_sent = !sealed_.empty() && way_->send_to(placement_->peers[peer].ends, sealed_);
   (is_sent ? counters_->datagrams_out : counters_->not_sent).add(1);
-  if (!is_sent) counters_->hops_lost.add(hops);
+  (is_sent ? counters_->hops_out : counters_->hops_lost).add(hops);
 }
 
-void WorkersCopies::say_hello(std::size_t peer, Member to) {
-  const auto [payload, epoch] = copies_->hello();
+void WorkersCopies::say_hello(std::size_t peer, Member to, const Copies::Greeting& greeting) {
+  const auto& [payload, epoch] = greeting;
   put(peer, to,
       {.kind = MessageHead::Kind::hello,
        .bytes = static_cast<std::uint32_t>(payload.size()),
@@ -231,18 +230,20 @@ void WorkersCopies::greet(Tick now) {
   if (copies_->is_cluster()) {
     if (now - hello_at_ < Copies::kHello || !copies_->are_all_alive()) return;
     hello_at_ = now;
+    const Copies::Greeting greeting = copies_->hello();
     for (std::size_t n = 0; n < placement_->peers.size(); ++n)
-      say_hello(n, placement_->peers[n].member);
+      say_hello(n, placement_->peers[n].member, greeting);
     return;
   }
   const Member other = placement_->peers.front().member;
   const std::uint64_t asked = copies_->greeted_.exchange(0, std::memory_order_acq_rel);
-  if (asked != 0 && Member{asked} != other) say_hello(0, Member{asked});
+  if (asked != 0 && Member{asked} != other) say_hello(0, Member{asked}, copies_->hello());
   if (now - hello_at_ < Pair::kHello) return;
   hello_at_ = now;
   copies_->tick();
-  if (other != Member::none) say_hello(0, other);
-  if (!copies_->status().hears_other) say_hello(0, Member::none);
+  const Copies::Greeting greeting = copies_->hello();
+  if (other != Member::none) say_hello(0, other, greeting);
+  if (!copies_->status().hears_other) say_hello(0, Member::none, greeting);
 }
 
 void WorkersCopies::between_bursts(Burst& next, Burst& after) {
@@ -311,7 +312,6 @@ std::uint64_t WorkersCopies::hop(Burst& burst, std::uint64_t stay) {
       gone |= std::uint64_t{1} << i;
       burst.verdict[i] = to == Placement::kNowhere ? Verdict::no_server : Verdict::hopped;
       if (to == Placement::kNowhere) continue;
-      counters_->hops_out.add(1);
       if (burst.length[i] > copies_->most_hop()) {
         burst.verdict[i] = Verdict::too_big;
         counters_->hops_lost.add(1);

@@ -105,7 +105,7 @@ class WorkersCopies final : public Line::Between, private ShardCopy::Outbox {
   std::optional<std::size_t> peer_of(Member process) const;
   void adopt(Tick now);
   void greet(Tick now);
-  void say_hello(std::size_t peer, Member to);
+  void say_hello(std::size_t peer, Member to, const Copies::Greeting& greeting);
   std::optional<Opener::Opened> open(std::span<const std::byte> datagram, const SealedFor& ends);
   bool may_try(const SealedFor& ends);
   void hear(const SealedFor& ends, std::uint64_t number, const Message& message);

@@ -59,6 +59,7 @@ void WorkersCopies::adopt(Tick now) {
 void WorkersCopies::note_in_sync(unsigned shard) {
   const ShardCopy& copy = *shards_[shard];
   note_deferring(shard);
+  copies_->lacks_connections_[shard].store(copy.lacks_connections(), std::memory_order_relaxed);
   const Epoch is = copy.is_in_sync() ? copy.epoch() : 0;
   auto& told = copies_->in_sync_[shard];
   if (told.load(std::memory_order_relaxed) == is) return;

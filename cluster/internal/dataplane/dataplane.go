@@ -36,9 +36,9 @@ type Status struct {
 		Packets   uint64
 		Wanted    uint32
 		Lacks     bool `json:"lacks_ports"`
+		Refused   bool `json:"lacks_connections"`
 		Withdrawn string
 	}
-	LacksConnections []records.ShardID `json:"lacks_connections"` // whose copies here refused some; nil: none, or that version does not say
 }
 
 // Dataplane is agent.Dataplane. It is for one goroutine.
@@ -175,7 +175,7 @@ func (d *Dataplane) reports(now time.Time, is Status) (map[records.ShardID]agent
 			d.loads[one.Shard] = &rate{at: now, count: one.Packets}
 		}
 		reports[one.Shard] = agent.Report{InSync: one.InSync, Load: d.loads[one.Shard].take(now, one.Packets), Wanted: one.Wanted, LacksPorts: one.Lacks,
-			LacksConnections: slices.Contains(is.LacksConnections, one.Shard), Withdrawn: withdrawn}
+			LacksConnections: one.Refused, Withdrawn: withdrawn}
 	}
 	for id := range d.loads {
 		if _, is := reports[id]; !is {

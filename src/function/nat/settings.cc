@@ -272,7 +272,8 @@ FunctionFacts NatSettings::facts() const {
           .missing = rules.empty() ? "no rule of NAT: give [[nat.rule]] with source and pool" : "",
           .counts_nothing = {},
           .drops_unmatched = {},
-          .needs_grants = true,
+          // Customers of a deterministic pool have their ports for good.
+          .needs_grants = !std::ranges::all_of(pools, &NatPool::is_deterministic),
           .has_replies = true,
           .guards_host = false,
           // RFC 5382, REQ-5; RFC 7857, 2.2; RFC 4787, REQ-5 c.
@@ -281,7 +282,7 @@ FunctionFacts NatSettings::facts() const {
 }
 
 std::string NatSettings::agreement() const {
-  return customers->groups().empty() ? std::string() : customers_as_json().dump();
+  return "nat " + customers_as_json().dump();  // customers' numbers, which choose shards
 }
 
 Json NatSettings::customers_as_json() const {
