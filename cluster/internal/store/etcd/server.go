@@ -116,12 +116,14 @@ func Serve(ctx context.Context, config ServerConfig) (*Server, error) {
 	case <-ctx.Done():
 		err = fmt.Errorf("most of its cluster is not there: %w", ctx.Err())
 	}
-	// Close alone waits for ever for the server of clients if etcd was never ready.
-	within(patience, func() {
-		started.Server.HardStop()
-		started.Close()
-	})
+	within(patience, func() { hardStop(started) })
 	return nil, fmt.Errorf("etcd in %s does not get ready: %w", config.Dir, err)
+}
+
+// hardStop ends a server that was never ready: Close alone waits for ever for the part of it that serves clients.
+func hardStop(started *embed.Etcd) {
+	started.Server.HardStop()
+	started.Close()
 }
 
 // within does something, and waits no longer than that for it.
@@ -137,7 +139,7 @@ func within(length time.Duration, do func()) {
 	}
 }
 
-// start starts etcd. It waits itself, as for another process that has its data open: no longer than ctx.
+// start starts etcd, and waits no longer for it than until ctx ends: etcd itself waits without a limit while another process has its data open.
 func start(ctx context.Context, c *embed.Config, died death) (*embed.Etcd, error) {
 	type result struct {
 		etcd *embed.Etcd
@@ -154,6 +156,11 @@ func start(ctx context.Context, c *embed.Config, died death) (*embed.Etcd, error
 	case err := <-died:
 		return nil, err
 	case <-ctx.Done():
+		go func() {
+			if is := <-started; is.etcd != nil {
+				hardStop(is.etcd)
+			}
+		}()
 		return nil, ctx.Err()
 	}
 }

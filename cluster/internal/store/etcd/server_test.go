@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -58,6 +59,41 @@ func TestServerIsClosed(t *testing.T) {
 	case reason := <-server.Ended:
 		t.Errorf("a server that was closed has ended: %v", reason)
 	case <-time.After(100 * time.Millisecond):
+	}
+}
+
+// Another process has the data open, such as an agent that hangs: Serve ends with its context.
+func TestDataIsLocked(t *testing.T) {
+	dir, err := os.MkdirTemp("", "etcd") // the start goes on behind the test
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.MkdirAll(filepath.Join(dir, "member", "snap"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	file, err := syscall.Open(filepath.Join(dir, "member", "snap", "db"), syscall.O_RDWR|syscall.O_CREAT|syscall.O_CLOEXEC, 0o600)
+	if err == nil {
+		err = syscall.Flock(file, syscall.LOCK_EX)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		const peers = "http://127.0.0.1:0"
+		_, err := Serve(ctx, ServerConfig{Name: "one", Dir: dir, Clients: "http://127.0.0.1:0", Peers: peers, Cluster: map[string]string{"one": peers}})
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("it ends: %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("it does not end")
 	}
 }
 
