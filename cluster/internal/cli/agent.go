@@ -21,7 +21,7 @@ the millrace on this machine which shards it has, and announces routes to the sw
 places the shards: there is no manager to run beside them, since it would need the same store and the same
 election, and one more program to watch.`,
 		Example: `  millctl cluster agent --config /etc/millrace/cluster/agent.toml`,
-		Args:    cobra.NoArgs,
+		Args:    commandline.NoArguments,
 		RunE: func(command *cobra.Command, _ []string) error {
 			c, err := a.config()
 			if err != nil {

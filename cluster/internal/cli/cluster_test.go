@@ -298,6 +298,8 @@ func TestMistakes(t *testing.T) {
 		{good, nil, 2, "a command is needed"},
 		{good, []string{"drian", "x"}, 2, "the nearest is drain"},
 		{good, []string{"drain"}, 2, "give SERVER"},
+		{good, []string{"status", "now"}, 2, `"now" given: millctl cluster status takes no argument`},
+		{good, []string{"agent", "now"}, 2, `"now" given: millctl cluster agent takes no argument`},
 		{good, []string{"move", "x", "one"}, 2, `"x" is no number: millctl cluster status --shards`},
 		{good, []string{"status"}, 3, "the store has not answered for 5s"},
 		{good, []string{"status", "--config", filepath.Join(dir, "none")}, 3, "no such file"},

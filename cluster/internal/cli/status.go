@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"millrace/control/cluster/internal/records"
+	"millrace/control/internal/commandline"
 )
 
 // report is what `status --json` prints. docs/cluster.md describes it.
@@ -118,7 +119,7 @@ func (a *app) status() *cobra.Command {
 		Long: `Shows the servers, how many shards each is the master and the slave of, and what is not as it should be. A server that is lost
 has not been heard of by the store; one that is gone is known to do nothing any more; one that is unwell cannot reach the switches of one side,
 or its millrace refuses its orders.`,
-		Args: cobra.NoArgs,
+		Args: commandline.NoArguments,
 		RunE: a.with(func(ctx context.Context, c *cluster, _ []string) error {
 			state, err := c.state(ctx)
 			if state == nil {

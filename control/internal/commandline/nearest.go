@@ -102,3 +102,11 @@ func Exactly(names ...string) cobra.PositionalArgs {
 		return fmt.Errorf("%d given: give %s", len(args), strings.Join(names, " "))
 	}
 }
+
+// NoArguments checks that there is no argument. cobra.NoArgs would call it an unknown command.
+func NoArguments(of *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%q given: %s takes no argument", args[0], of.CommandPath())
+}
