@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -33,6 +34,9 @@ func parseServers(args []string) (servers []named, err error) {
 		if err != nil || !nameLike.MatchString(name) {
 			return nil, commandline.Usage("%q: give NAME=ADDRESS, such as one=192.0.2.1, with the address at which other servers reach the server's own kernel", arg)
 		}
+		if slices.Contains(filesOfAll, name) {
+			return nil, commandline.Usage("%q: a file of the cluster is named %s: give another name", arg, name)
+		}
 		if seen[name] || seen[text] {
 			return nil, commandline.Usage("%q: each server needs a name and an address of its own", arg)
 		}
@@ -41,6 +45,9 @@ func parseServers(args []string) (servers []named, err error) {
 	}
 	return servers, nil
 }
+
+// filesOfAll are the files that init makes beside the servers' folders.
+var filesOfAll = []string{"ca.pem", "ca.key", "cluster.key", "store.toml", "routes.toml"}
 
 func (n named) url(port int) string {
 	return "https://" + netip.AddrPortFrom(n.address, uint16(port)).String()

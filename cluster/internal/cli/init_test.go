@@ -1,0 +1,53 @@
+package cli_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// namesIn returns what is in a folder.
+func namesIn(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names
+}
+
+// refused runs a command line that is wrong, and expects a line with that text.
+func refused(t *testing.T, text string, args ...string) {
+	t.Helper()
+	if status, out, err := run(t, args...); status != 2 || out != "" || !strings.Contains(err, text) || strings.Count(err, "\n") != 1 {
+		t.Errorf("%v: %d, %q, %q", args, status, out, err)
+	}
+}
+
+// A server's folder lies beside the files of all servers: it cannot have the name of one.
+func TestNamesOfFiles(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "cluster")
+	if status, _, err := run(t, "init", dir, "one=192.0.2.1", "two=192.0.2.2", "three=192.0.2.3"); status != 0 {
+		t.Fatal(err)
+	}
+	all := namesIn(t, dir)
+	for _, name := range all {
+		if slices.Contains([]string{"one", "two", "three"}, name) {
+			continue
+		}
+		other := filepath.Join(t.TempDir(), "cluster")
+		refused(t, "a file of the cluster is named "+name, "init", other, name+"=192.0.2.1", "two=192.0.2.2", "three=192.0.2.3")
+		if _, err := os.Stat(other); err == nil {
+			t.Errorf("with the name %s it makes %s", name, other)
+		}
+		refused(t, "a file of the cluster is named "+name, "join", dir, "four=192.0.2.4", name+"=192.0.2.5")
+	}
+	if is := namesIn(t, dir); len(all) != 8 || !slices.Equal(is, all) {
+		t.Errorf("%q instead of %q", is, all)
+	}
+}
