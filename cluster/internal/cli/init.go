@@ -2,10 +2,12 @@ package cli
 
 import (
 	"crypto/rand"
+	"crypto/x509"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -275,6 +277,11 @@ func (a *app) addServers(dir string, servers []named) error {
 	if err != nil {
 		return err
 	}
+	for _, server := range servers {
+		if other := hasAddress(dir, server.address); other != "" {
+			return commandline.Usage("%s=%v: %s has that address: give another one, or remove %s if that server is no more", server.name, server.address, other, filepath.Join(dir, other))
+		}
+	}
 	rest := ""
 	for _, name := range []string{"store.toml", "routes.toml"} {
 		text, err := os.ReadFile(filepath.Join(dir, name))
@@ -290,4 +297,20 @@ func (a *app) addServers(dir string, servers []named) error {
 	}
 	a.next(dir, servers)
 	return nil
+}
+
+// hasAddress returns the name of the server in the folder whose certificate is for that address; empty if there is none.
+func hasAddress(dir string, address netip.Addr) string {
+	entries, _ := os.ReadDir(dir)
+	for _, entry := range entries {
+		bytes, err := readPEM(filepath.Join(dir, entry.Name(), "cert.pem"))
+		if err != nil {
+			continue // no server's folder, or its certificate is an operator's own
+		}
+		certificate, err := x509.ParseCertificate(bytes)
+		if err == nil && slices.ContainsFunc(certificate.IPAddresses, net.IP(address.AsSlice()).Equal) {
+			return entry.Name()
+		}
+	}
+	return ""
 }

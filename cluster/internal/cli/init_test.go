@@ -51,3 +51,23 @@ func TestNamesOfFiles(t *testing.T) {
 		t.Errorf("%q instead of %q", is, all)
 	}
 }
+
+// A server that joins needs an address of its own, too.
+func TestJoinAddress(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "cluster")
+	if status, _, err := run(t, "init", dir, "one=192.0.2.1", "two=192.0.2.2", "three=2001:db8::3"); status != 0 {
+		t.Fatal(err)
+	}
+	all := namesIn(t, dir)
+	refused(t, "fourt=192.0.2.1: one has that address", "join", dir, "four=192.0.2.4", "fourt=192.0.2.1")
+	refused(t, "four=2001:db8::3: three has that address", "join", dir, "four=2001:db8:0::3")
+	if is := namesIn(t, dir); !slices.Equal(is, all) {
+		t.Errorf("%q instead of %q", is, all)
+	}
+	for _, args := range [][]string{{"join", dir, "four=192.0.2.4"}, {"join", dir, "five=2001:db8::5"}} {
+		if status, _, err := run(t, args...); status != 0 {
+			t.Errorf("%v: %d, %s", args, status, err)
+		}
+	}
+	refused(t, "four has that address", "join", dir, "six=192.0.2.4")
+}
