@@ -39,7 +39,10 @@ func parseServers(args []string) (servers []named, err error) {
 		if slices.Contains(filesOfAll, name) {
 			return nil, commandline.Usage("%q: a file of the cluster is named %s: give another name", arg, name)
 		}
-		if seen[name] || seen[text] {
+		if why := unfit(address); why != "" {
+			return nil, commandline.Usage("%q: %s: give the address at which other servers reach the server's own kernel", arg, why)
+		}
+		if text = address.String(); seen[name] || seen[text] {
 			return nil, commandline.Usage("%q: each server needs a name and an address of its own", arg)
 		}
 		seen[name], seen[text] = true, true
@@ -50,6 +53,21 @@ func parseServers(args []string) (servers []named, err error) {
 
 // filesOfAll are the files that init makes beside the servers' folders.
 var filesOfAll = []string{"ca.pem", "ca.key", "cluster.key", "store.toml", "routes.toml"}
+
+// unfit returns why other servers cannot reach a server at that address, or would know it by another one. Empty if they can.
+func unfit(address netip.Addr) string {
+	switch {
+	case address.Is4In6():
+		return "that is the IPv4 address " + address.Unmap().String()
+	case address.Zone() != "":
+		return "an address with a zone is known to one machine only"
+	case address.IsUnspecified():
+		return "that means any address"
+	case address.IsMulticast():
+		return "a multicast address belongs to no single server"
+	}
+	return ""
+}
 
 func (n named) url(port int) string {
 	return "https://" + netip.AddrPortFrom(n.address, uint16(port)).String()

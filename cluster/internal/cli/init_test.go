@@ -71,3 +71,14 @@ func TestJoinAddress(t *testing.T) {
 	}
 	refused(t, "four has that address", "join", dir, "six=192.0.2.4")
 }
+
+// Addresses at which no other server could reach a server, or by which it would not know it.
+func TestUnfitAddresses(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "cluster")
+	for address, why := range map[string]string{"0.0.0.0": "that means any address", "::": "that means any address", "224.0.0.1": "multicast",
+		"ff02::1": "multicast", "::ffff:192.0.2.1": "that is the IPv4 address 192.0.2.1", "fe80::1%eth0": "with a zone"} {
+		refused(t, why, "init", dir, "one="+address, "two=192.0.2.2", "three=192.0.2.3")
+		refused(t, why, "join", dir, "one="+address)
+	}
+	refused(t, "an address of its own", "init", dir, "one=2001:db8::1", "two=2001:db8:0::1", "three=192.0.2.3")
+}
