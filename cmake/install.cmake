@@ -46,29 +46,9 @@ foreach(program millrace_program millrace_bench_program)
   endif()
 endforeach()
 
-# The programs in Go, whose sources CMake does not know: `cmake --build build/release --target millctl` builds those for which
-# there is a Go that is new enough, and `cmake --install` installs what has been built.
-find_program(GO go)
-set(go_folders control cluster)
-set(go_programs millctl millctl-cluster)
-set(go_built "")
-foreach(folder program IN ZIP_LISTS go_folders go_programs)
-  set(file ${PROJECT_SOURCE_DIR}/build/control/${program}) # side by side: millctl runs the other one
-  install(PROGRAMS ${file} DESTINATION ${CMAKE_INSTALL_BINDIR} OPTIONAL)
-  file(STRINGS ${PROJECT_SOURCE_DIR}/${folder}/go.mod wanted REGEX "^go [0-9.]+$")
-  string(REPLACE "go " "" wanted "${wanted}")
-  if(GO)
-    execute_process(COMMAND ${CMAKE_COMMAND} -E env GOTOOLCHAIN=local ${GO} env GOVERSION
-      OUTPUT_VARIABLE has OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
-    string(REPLACE "go" "" has "${has}")
-    if(has VERSION_GREATER_EQUAL wanted)
-      add_custom_target(go_${folder}
-        COMMAND ${CMAKE_COMMAND} -E env GOTOOLCHAIN=local GOFLAGS=-buildvcs=false ${GO} build -o ${file} ./cmd/${program}
-        WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}/${folder} VERBATIM)
-      list(APPEND go_built go_${folder})
-    endif()
-  endif()
+# The programs in Go, whose sources CMake does not know: `cmake --build build/release --target millctl` builds them, and `cmake --install`
+# installs those that have been built.
+add_custom_target(millctl COMMAND bash ${PROJECT_SOURCE_DIR}/cmake/go_programs.sh VERBATIM)
+foreach(program millctl millctl-cluster) # side by side: millctl runs the other one
+  install(PROGRAMS ${PROJECT_SOURCE_DIR}/build/control/${program} DESTINATION ${CMAKE_INSTALL_BINDIR} OPTIONAL)
 endforeach()
-if(go_built)
-  add_custom_target(millctl DEPENDS ${go_built})
-endif()

@@ -64,10 +64,14 @@ def measure(cluster, options, name):
     everyone = [list(range(1, servers + 1))] * 2
 
     def wait_until_well():
-        wait_until(lambda: cluster.is_well(*["up"] * servers), 120, 0.5)
-        # A server that came late has no shards for two minutes.
-        wait_until(lambda: cluster.status()["servers"][VICTIM - 1]["masters"] > 0, 240, 0.5)
-        wait_until(lambda: cluster.next_hops() == everyone, 60)
+        try:
+            wait_until(lambda: cluster.is_well(*["up"] * servers), 120, 0.5)
+            # A server that came late has no shards for two minutes.
+            wait_until(lambda: cluster.status()["servers"][VICTIM - 1]["masters"] > 0, 240, 0.5)
+            wait_until(lambda: cluster.next_hops() == everyone, 60)
+        except TimeoutError as error:
+            raise TimeoutError(f"the servers had not all shards and routes {error} (load {os.getloadavg()[0]:.0f} on {os.cpu_count()} processors): "
+                               "where other programs need the processors, --bfd 400 may help") from error
 
     wait_until_well()
     scene = Scene(cluster, add_hosts(cluster, NETWORKS), options)
@@ -123,7 +127,7 @@ def report(traffic, options, name, times, happening):
         print(f"{len(slow)} conversations sent {sum(one.sent for one in slow)} datagrams, one every {traffic.SLOW_S} s: "
               f"{sum(len(one.answered) for one in slow)} were answered.")
     if happening.scene.notes:
-        print(happening.scene.notes)
+        print("; ".join(f"{name.replace('_', ' ')}: {value}" for name, value in happening.scene.notes.items()))
     if happening.healed_s is not None:
         print(f"Every shard had two copies again after {happening.healed_s:.1f} s.")
     return {"event": name, "interruption_ms": {"of": len(hit), "median": statistics.median(hit) if hit else 0,

@@ -61,7 +61,8 @@ func register(ctx context.Context, in store.Store, is Identity, about About) (re
 	}
 	for id, other := range state.Servers {
 		if id != is.Server && other.Value.Name == about.Name {
-			return records.Member{}, fmt.Errorf("%w: server %d has the name %s, too", ErrMisfit, id, about.Name)
+			return records.Member{}, fmt.Errorf("%w: its millrace has the number %d (cluster.server), but the name %s is that of server %d: each server needs a number and a name of its own",
+				ErrMisfit, is.Server, about.Name, id)
 		}
 	}
 	record := state.Servers[is.Server]

@@ -97,8 +97,17 @@ func (a *app) made(err error) error {
 	return err
 }
 
+// makeFolder makes a folder that only its owner may open. If something has that name already, the error also gives `advice`.
+func makeFolder(path, advice string) error {
+	err := os.Mkdir(path, 0o700)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%w: %s", err, advice)
+	}
+	return err
+}
+
 func (a *app) makeCluster(dir string, servers []named, prefixes, etcd, zookeeper []string) error {
-	if err := os.Mkdir(dir, 0o700); err != nil {
+	if err := makeFolder(dir, "give the name of a new folder (millctl cluster join adds servers to a cluster)"); err != nil {
 		return err
 	}
 	ca, err := newAuthority(filepath.Join(dir, "ca.pem"), filepath.Join(dir, "ca.key"))
@@ -146,7 +155,7 @@ func (a *app) next(dir string, servers []named) {
 // addServer makes a server's folder.
 func addServer(dir string, ca *authority, server named, rest string) error {
 	to := filepath.Join(dir, server.name)
-	if err := os.Mkdir(to, 0o700); err != nil {
+	if err := makeFolder(to, "the cluster has a server of that name, so give another name"); err != nil {
 		return err
 	}
 	if err := ca.sign(server.name, server.address, filepath.Join(to, "cert.pem"), filepath.Join(to, "key.pem")); err != nil {
@@ -253,6 +262,9 @@ etcd is that of the first servers.`,
 
 func (a *app) addServers(dir string, servers []named) error {
 	ca, err := readAuthority(filepath.Join(dir, "ca.pem"), filepath.Join(dir, "ca.key"))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w: give the folder that millctl cluster init has made", err)
+	}
 	if err != nil {
 		return err
 	}

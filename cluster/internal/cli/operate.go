@@ -226,7 +226,7 @@ Levelling may move the shard on later.`,
 		RunE: a.with(func(ctx context.Context, c *cluster, args []string) error {
 			shard, err := strconv.ParseUint(args[0], 10, 32)
 			if err != nil {
-				return commandline.Usage("SHARD: %q is no number: millctl cluster status --json lists shards", args[0])
+				return commandline.Usage("SHARD: %q is no number: millctl cluster status --shards lists shards", args[0])
 			}
 			return c.moveShard(ctx, records.ShardID(shard), args[1])
 		}),

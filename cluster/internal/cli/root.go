@@ -13,6 +13,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -137,7 +138,7 @@ func serverOf(state *records.State, name string) (records.ServerID, error) {
 		}
 		known = append(known, server.Name)
 	}
-	return 0, commandline.Usage("%s is no server of the cluster: there are %v", name, known)
+	return 0, commandline.Usage("%s is no server of the cluster: there are %s", name, strings.Join(known, ", "))
 }
 
 // change writes another record of a server, unless the function returns an error.
@@ -161,7 +162,7 @@ func (c *cluster) change(ctx context.Context, name string, to func(*records.Stat
 	}
 }
 
-// await waits until a function returns "", and prints meanwhile what it returns, in each line that is new.
+// await waits until a function returns "", and prints meanwhile what it returns: lines that are new, at most one a second.
 func (c *cluster) await(ctx context.Context, wait func(*records.State) string) error {
 	return c.awaitSaying(ctx, c.out, wait)
 }
@@ -174,7 +175,8 @@ func (c *cluster) awaitSaying(ctx context.Context, to io.Writer, wait func(*reco
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	var state *records.State
-	for said := ""; ; {
+	said, at := "", time.Time{}
+	for {
 		select {
 		case view, is := <-views:
 			if !is {
@@ -193,9 +195,9 @@ func (c *cluster) awaitSaying(ctx context.Context, to io.Writer, wait func(*reco
 		if what == "" {
 			return nil
 		}
-		if what != said {
+		if what != said && time.Since(at) >= time.Second {
 			fmt.Fprintln(to, what)
-			said = what
+			said, at = what, time.Now()
 		}
 	}
 }

@@ -157,8 +157,16 @@ func (c *cluster) show(is report, state *records.State, perShard bool) error {
 	for _, trouble := range is.Troubles {
 		c.say("%s", trouble)
 	}
-	if len(shards) == 0 && len(state.Refused()) == 0 {
-		c.say("all %d shards have two copies in sync", len(is.Shards))
+	complete := 0
+	for _, one := range state.Shards {
+		if one.Value.InSync && !one.Value.LacksConnections && state.IsPresent(one.Value.Master) && state.IsPresent(one.Value.Slave) {
+			complete++
+		}
+	}
+	if complete == len(state.Shards) {
+		c.say("all %d shards have two copies in sync", complete)
+	} else {
+		c.say("%d of %d shards have two copies in sync", complete, len(state.Shards))
 	}
 	return nil
 }

@@ -117,6 +117,9 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 	}
 	log = log.With("member", self)
 	log.Info("registered")
+	if c.Routes == nil {
+		log.Warn("the agent's configuration has no [routes]: switches are not told of this server")
+	}
 	speaker, err := routes.Open(ctx, c.Speaker(log))
 	if err != nil {
 		return err

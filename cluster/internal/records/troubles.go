@@ -21,7 +21,12 @@ func (s *State) Troubles(id ShardID) (troubles []string) {
 	}
 	for _, member := range shard.Unsettled {
 		if !s.IsGone(member) && !s.IsPresent(member) {
-			say("%v is lost, and may go on as before: ports rest until a new process of server %d says that it is gone, or an operator does", member, member.Server)
+			rest := ""
+			if len(shard.Grants) > 0 {
+				rest = ", and its ports rest"
+			}
+			say("process %d of server %d is lost, and may go on as before%s, until server %d runs millrace again, or you say that it has ended: millctl cluster gone %d",
+				member.Process, member.Server, rest, member.Server, member.Server)
 		}
 	}
 	// A grant that moves from one present member to another is no trouble.

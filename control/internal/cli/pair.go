@@ -69,7 +69,10 @@ func (a *app) sayPair(is api.Pair) error {
 	}
 	if is.Other == nil {
 		a.say("the other server has never been heard")
-	} else if same := is.Other.SameLayout; same != nil && !*same {
+	} else if !is.Other.Heard {
+		a.say("server %d is not heard now: its line shows what it said last", is.Other.Number)
+	}
+	if is.Other != nil && is.Other.SameLayout != nil && !*is.Other.SameLayout {
 		a.say("the servers have different functions, or versions: a function that only one has, such as a firewall, does not act at the other")
 	}
 	if !is.Settled {

@@ -30,6 +30,9 @@ func TestPairStatus(t *testing.T) {
 		"the servers have different functions, or versions: a function that only one has, such as a firewall, does not act at the other\n", ""})
 	server.On("GET /pair", apitest.Text(200, strings.Replace(inSync, `, "same_layout": true`, "", 1)))
 	expect(t, run(t, server.Socket, "pair", "status"), result{done, said, ""})
+	server.On("GET /pair", apitest.Text(200, strings.Replace(inSync, `"heard": true`, `"heard": false`, 1)))
+	expect(t, run(t, server.Socket, "pair", "status"), result{done, strings.Replace(said, "yes                     yes", "yes                     no", 1) +
+		"server 2 is not heard now: its line shows what it said last\n", ""})
 	server.On("GET /pair", apitest.Text(200, alone))
 	expect(t, run(t, server.Socket, "pair", "status"), result{done,
 		"server       packets and copy  in sync              heard\n" +
