@@ -111,13 +111,21 @@ class Nat(unittest.TestCase):
         self.judge()
 
     def test_a_server_is_upgraded(self):
+        """Connections go on, and new sessions get ports meanwhile and afterwards."""
         transfers = lines(self.scene.inside, 30)
         self.addCleanup(transfers.close)
+        begun = time.monotonic()
         self.assertEqual(self.cluster.upgrade("server2"), [2])
         wait_until(lambda: self.cluster.is_well("up", "up", "up"), 60)
         wait_until(transfers.go_on(), 30)
         self.assertEqual(transfers.errors, [])
+        time.sleep(15)
+        end = time.monotonic() - 5
         self.judge()
+        answers = [answered is not None for opened, answered in self.scene.customers.log if begun <= opened < end]
+        print(f"{sum(answers)} of {len(answers)} sessions got an answer")
+        self.assertGreater(len(answers), 200)
+        self.assertGreater(sum(answers), 0.95 * len(answers))
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ func (c *cluster) awaitDrained(ctx context.Context, name string) error {
 		if is.masters == 0 && is.slaves == is.stays {
 			for _, shard := range state.Shards { // where the new copies are
 				if !shard.Value.InSync && state.IsPresent(shard.Value.Slave) {
-					return "waiting until the copies at other servers are in sync"
+					return "waiting until the copies at other servers are in sync" + because(state)
 				}
 			}
 			return ""
@@ -271,7 +271,7 @@ func (c *cluster) moveShard(ctx context.Context, id records.ShardID, name string
 				if is := state.Shards[id].Value; is.InSync || is.Epoch != shard.Epoch {
 					return ""
 				}
-				return fmt.Sprintf("waiting until the slave of shard %d is in sync", id)
+				return fmt.Sprintf("waiting until the slave of shard %d is in sync", id) + because(state)
 			}); err != nil {
 				return err
 			}
@@ -297,6 +297,15 @@ func (c *cluster) awaitPorts(ctx context.Context, id records.ShardID, epoch uint
 		}
 		return fmt.Sprintf("waiting until ports of shard %d have rested at %s, for %v at most", id, name, c.rest)
 	})
+}
+
+// because returns what may be in the way of copies, for the end of a line.
+func because(state *records.State) string {
+	troubles := state.ClusterTroubles()
+	if len(troubles) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(troubles, "; ") + ")"
 }
 
 func pause(ctx context.Context, length time.Duration) {

@@ -32,7 +32,7 @@ func (t *text) String() string {
 	return t.bytes.String()
 }
 
-// bench is a store with three servers, one, two and three, and nobody who acts.
+// bench is a store with three servers, one, two and three, without agents and managers.
 type bench struct {
 	*testing.T
 	*cluster
@@ -150,6 +150,22 @@ func TestDrainSaysThatPortsRest(t *testing.T) {
 	b.put(shard.Key(), moved)
 	if err := end(); err != nil || !strings.HasSuffix(b.out.String(), "one is out of use, and has no shards\n") {
 		t.Errorf("%s: %v", b.out.String(), err)
+	}
+}
+
+// A command that waits for copies says what is in their way.
+func TestWaitsForCopies(t *testing.T) {
+	b := newBench(t)
+	late := is(4)
+	late.InSync = false
+	b.put(shard.Key(), late)
+	b.server.Present(member(1).String(), []byte(`{"disagrees":{"2":"customers differ"}}`))
+	const why = " (servers 1 and 2 disagree: customers differ, so nothing is copied between them)\n"
+	for what, do := range map[string]func() error{"waiting until all shards have two copies in sync": func() error { return b.awaitSync(t.Context()) },
+		"waiting until the slave of shard 5 is in sync":         func() error { return b.moveShard(t.Context(), shard, "two") },
+		"waiting until the copies at other servers are in sync": func() error { return b.awaitDrained(t.Context(), "three") }} {
+		b.begin(do)
+		b.await(what, func() bool { return strings.Contains(b.out.String(), what+why) })
 	}
 }
 

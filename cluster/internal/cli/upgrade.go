@@ -112,7 +112,7 @@ func (c *cluster) awaitSync(ctx context.Context) error {
 	return c.await(ctx, func(state *records.State) string {
 		for _, shard := range reportOf("", state).Shards {
 			if len(shard.Troubles) > 0 || !shard.Settled || shard.Epoch == 0 {
-				return "waiting until all shards have two copies in sync"
+				return "waiting until all shards have two copies in sync" + because(state)
 			}
 		}
 		return ""

@@ -44,7 +44,7 @@ func TestOrdersAndReports(t *testing.T) {
 		t.Errorf("told: %q", asked)
 	}
 
-	// What millrace does not say, or denies, is not so.
+	// A report that does not say so, or denies it, means that the copy lacks nothing.
 	for _, says := range []string{"", `, "lacks_ports": false, "lacks_connections": false`} {
 		millrace.On("GET /cluster", apitest.Text(http.StatusOK, `{"instance": "00000000000000aa", "followed": true, "reports": [{"shard": 5`+says+`}]}`))
 		answer, err = plane.Follow(t.Context(), orders)
@@ -84,7 +84,7 @@ func sameJSON(t *testing.T, a, b string) bool {
 	return texts[0] == texts[1]
 }
 
-// What millrace says of other servers: of those that it has never heard, nothing.
+// Servers that millrace has never heard neither disagree nor differ.
 func TestOthers(t *testing.T) {
 	millrace := apitest.New(t)
 	millrace.On("PUT /cluster", apitest.Text(http.StatusOK, idle))

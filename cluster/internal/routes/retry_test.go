@@ -41,7 +41,7 @@ func (r *refuser) AddPath(apiutil.AddPathRequest) ([]apiutil.AddPathResponse, er
 
 func (r *refuser) DeletePath(apiutil.DeletePathRequest) error { return r.tell("withdrawn") }
 
-// What a neighbour could not be told is told again, until it has been: a route that is announced, and a route that is withdrawn.
+// An announcement, or a withdrawal, that has failed is tried again until the neighbour has been told.
 func TestToldAgain(t *testing.T) {
 	to := &refuser{isUp: true}
 	address := netip.MustParseAddr("10.1.1.1")
