@@ -22,6 +22,7 @@ import time
 from namespaces import Namespace, command, ip, set_sysctls
 
 FRR = "/usr/lib/frr"
+NICE = ("nice", "-n", "-5")  # of FRR and of agents, as in their units
 SIDES = ("inside", "outside")
 SERVED = {"inside": "203.0.113.0/24", "outside": "198.51.100.0/24"}  # announced to the switch of that side
 # The jars of Debian's package zookeeper. The first one names most of the others that it needs.
@@ -74,7 +75,7 @@ class Switch:
                 path = os.path.join(self.directory, daemon)
                 with open(path + ".conf", "w", encoding="ascii") as file:
                     file.write(text)
-                words = [f"{FRR}/{daemon}", "-f", path + ".conf", "-i", path + ".pid", "-z", os.path.join(self.directory, "zserv"),
+                words = [*NICE, f"{FRR}/{daemon}", "-f", path + ".conf", "-i", path + ".pid", "-z", os.path.join(self.directory, "zserv"),
                          "--vty_socket", self.directory, "-A", "127.0.0.1", "-P", "0", "--log", f"file:{path}.log"]
                 if daemon == "bfdd":
                     words += ["--bfdctl", os.path.join(self.directory, "bfdd.sock")]
@@ -227,7 +228,7 @@ class Cluster:
         self.start_dataplane(number)
 
     def start_agent(self, number):
-        self.agents[number] = self.run(number, "agent", self.program, "agent", "--config",
+        self.agents[number] = self.run(number, "agent", *NICE, self.program, "agent", "--config",
                                        self.path("cluster", f"server{number}", "agent.toml"))
 
     def operate(self, number, *words, seconds=60):

@@ -331,6 +331,7 @@ class KernelPort(OneCard):
             one.bind((a["outside"], port))
             one.settimeout(10)
         for one in flooding:
+            one.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, 255)  # RFC 5881, 5: others do not count as BFD
             one.connect((a["outside"], ports[0]))
         flooding[0].send(b"before")
         self.assertEqual(listening[0].recv(10), b"before")

@@ -210,13 +210,16 @@ Result<ServersKey> read_servers_key(const OtherServers& servers) {
     const std::string table = servers.is_cluster ? "cluster" : "pair";
     return std::unexpected(Error{table + ".key_file " + path + ": " + what, kind});
   };
-  constexpr std::string_view kHow = "; make one with: openssl rand -hex 32";
+  const std::string how =
+      servers.is_cluster
+          ? ", as millctl cluster init makes it (cluster.key): all servers need the same"
+          : "; make one with: openssl rand -hex 32";
   std::error_code failed;
   if (std::filesystem::is_directory(path, failed))
-    return error("is a directory: give a file with 64 hexadecimal digits" + std::string(kHow),
+    return error("is a directory: give a file with 64 hexadecimal digits" + how,
                  Error::Kind::usage);
   if (std::filesystem::exists(path, failed) && !std::filesystem::is_regular_file(path, failed))
-    return error("is no regular file: give one with 64 hexadecimal digits" + std::string(kHow),
+    return error("is no regular file: give one with 64 hexadecimal digits" + how,
                  Error::Kind::usage);
   errno = 0;
   std::ifstream file(path);
@@ -225,7 +228,7 @@ Result<ServersKey> read_servers_key(const OtherServers& servers) {
     return error("may not be read by this user: run millrace as the file's owner",
                  Error::Kind::unreadable);
   if (!file || ::stat(path.c_str(), &of) != 0)
-    return error("cannot be read: give a file with 64 hexadecimal digits" + std::string(kHow),
+    return error("cannot be read: give a file with 64 hexadecimal digits" + how,
                  Error::Kind::unreadable);
   if (of.st_uid != 0 && of.st_uid != ::geteuid())
     return error("belongs to another user: chown it to root", Error::Kind::usage);
@@ -237,7 +240,7 @@ Result<ServersKey> read_servers_key(const OtherServers& servers) {
   ServersKey key{};
   const bool is_key = more.empty() && text.size() == 2 * key.size() &&
                       std::ranges::all_of(text, [](unsigned char c) { return std::isxdigit(c); });
-  if (!is_key) return error("is not 64 hexadecimal digits" + std::string(kHow), Error::Kind::usage);
+  if (!is_key) return error("is not 64 hexadecimal digits" + how, Error::Kind::usage);
   for (std::size_t n = 0; n < key.size(); ++n)
     key[n] = static_cast<std::byte>(std::stoul(text.substr(2 * n, 2), nullptr, 16));
   return key;

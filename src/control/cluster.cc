@@ -75,24 +75,37 @@ class OrdersReader {
   }
 
  private:
+  static const Json& part(const Json& of, const char* name) {
+    if (!of.is_object()) throw WrongOrder(shown(of) + ": must be an object");
+    const auto is = of.find(name);
+    if (is == of.end()) throw WrongOrder(fmt::format("{} is missing", name));
+    return *is;
+  }
   static const Json& list(const Json& orders, const char* name) {
-    const Json& is = orders.at(name);
+    const Json& is = part(orders, name);
     if (!is.is_array()) throw WrongOrder(fmt::format("{}: must be a list", name));
     return is;
   }
+  static const std::string& text(const Json& of, const char* name) {
+    const Json& is = part(of, name);
+    if (!is.is_string()) throw WrongOrder(fmt::format("{} {}: must be a text", name, shown(is)));
+    return is.get_ref<const std::string&>();
+  }
 
   void read_member(const Json& json) {
-    const Member member = read_instance(json.at("instance"), false);
+    const Member member = read_instance(part(json, "instance"), false);
     if (member == copies_.self()) return;
     if (places_.contains(member)) throw WrongOrder(text_of(member) + " stands there twice");
     if (placement_.peers.size() == Placement::kMostPeers)
       throw WrongOrder("there are too many members: give " +
                        std::to_string(Placement::kMostPeers + 1) + " at most");
-    const auto& text = json.at("address").get_ref<const std::string&>();
+    const std::string& address = text(json, "address");
     std::optional<AnyKey> ends;
-    if (const auto v4 = parse_address<AddressV4>(text)) ends = copies_.ends_to(*v4);
-    if (const auto v6 = parse_address<AddressV6>(text)) ends = copies_.ends_to(*v6);
-    if (!ends) throw WrongOrder("\"" + text + "\" is no address of the family of cluster.address");
+    if (const auto v4 = parse_address<AddressV4>(address)) ends = copies_.ends_to(*v4);
+    if (const auto v6 = parse_address<AddressV6>(address)) ends = copies_.ends_to(*v6);
+    if (!ends)
+      throw WrongOrder(shown(part(json, "address")) +
+                       " is no address of the family of cluster.address");
     places_[member] = static_cast<std::uint8_t>(placement_.peers.size());
     placement_.peers.push_back(
         {.member = member,
@@ -108,8 +121,8 @@ class OrdersReader {
     Placement::OfShard& of = placement_.shards[number];
     if (of.assignment.epoch != 0)
       throw WrongOrder(fmt::format("shard {} stands there twice", number));
-    const Member master = read_instance(json.at("master"), true);
-    const Member slave = read_instance(json.at("slave"), true);
+    const Member master = read_instance(part(json, "master"), true);
+    const Member slave = read_instance(part(json, "slave"), true);
     of.master = place_of(master);
     of.slave = place_of(slave);
     const bool is_master = master == copies_.self();
@@ -121,8 +134,8 @@ class OrdersReader {
                      .other = is_master  ? slave
                               : is_slave ? master
                                          : Member::none,
-                     .is_settled = json.at("settled").get<bool>()};
-    of.grants = read_grants(json.at("grants"));
+                     .is_settled = read_flag(json, "settled")};
+    of.grants = read_grants(text(json, "grants"));
     if (of.assignment.epoch == 0)
       throw WrongOrder(fmt::format("shard {} has epoch 0: the first is 1", number));
     if (master == Member::none && slave != Member::none)
@@ -134,20 +147,26 @@ class OrdersReader {
 
   static std::uint64_t read_number(const Json& json, const char* name,
                                    std::uint64_t most = std::uint64_t{1} << 62) {
-    const Json& number = json.at(name);
+    const Json& number = part(json, name);
     if (!number.is_number_unsigned() || number.get<std::uint64_t>() > most)
       throw WrongOrder(
           fmt::format("{} {}: must be a whole number up to {}", name, shown(number), most));
     return number.get<std::uint64_t>();
   }
 
+  static bool read_flag(const Json& json, const char* name) {
+    const Json& is = part(json, name);
+    if (!is.is_boolean())
+      throw WrongOrder(fmt::format("{} {}: must be true or false", name, shown(is)));
+    return is.get<bool>();
+  }
+
   /// Reads numbers and ranges, such as 0-11,15.
-  static Grants::Bits read_grants(const Json& json) {
-    const auto& text = json.get_ref<const std::string&>();
+  static Grants::Bits read_grants(const std::string& text) {
     const auto wrong = [&] {
       return WrongOrder(
           fmt::format("grants {}: must be numbers and ranges below {}, such as 0-11,15",
-                      shown(json), Grants::kOfShard));
+                      shown(Json(text)), Grants::kOfShard));
     };
     Grants::Bits all = 0;
     const char* at = text.data();

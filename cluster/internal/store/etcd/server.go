@@ -172,7 +172,10 @@ func (s *Server) watch(dir string, ended chan<- error) {
 	case <-s.closing.Done():
 		return
 	case reason = <-s.died:
-		s.died <- reason // for Close
+		select {
+		case s.died <- reason: // for Close
+		default: // there is another one
+		}
 	case reason = <-s.etcd.Err():
 	case <-s.etcd.Server.StopNotify():
 		reason = errors.New("its server has stopped: has it been removed from its cluster?")
