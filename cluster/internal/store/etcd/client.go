@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
@@ -35,7 +36,8 @@ type Config struct {
 // Client is a Store.
 type Client struct {
 	config Config
-	etcd   *clientv3.Client
+	etcd   *clientv3.Client   // asks all servers in turn
+	each   []*clientv3.Client // one for each server, for watches: else nothing keeps the next one from going to the same server
 	ctx    context.Context
 	cancel context.CancelFunc
 	keeper sync.WaitGroup
@@ -65,28 +67,38 @@ func Open(config Config) (*Client, error) {
 	}
 	// gRPC asks a connection each 10 s whether its server is there. If the server's machine is silent for a second when it has something to
 	// acknowledge, the connection ends at once. A server that hangs is noticed by neither: so requests are made again, of the next server in turn.
-	client, err := clientv3.New(clientv3.Config{Endpoints: config.Endpoints, TLS: tls, DialTimeout: time.Second,
-		DialKeepAliveTime: 5 * time.Second, DialKeepAliveTimeout: time.Second, Logger: zap.NewNop()})
-	if err != nil {
-		return nil, fmt.Errorf("etcd: %w", err)
+	open := func(endpoints ...string) (*clientv3.Client, error) {
+		return clientv3.New(clientv3.Config{Endpoints: endpoints, TLS: tls, DialTimeout: time.Second,
+			DialKeepAliveTime: 5 * time.Second, DialKeepAliveTimeout: time.Second, Logger: zap.NewNop()})
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Client{config: config, etcd: client, ctx: ctx, cancel: cancel, tells: make(chan chan error)}, nil
+	c := &Client{config: config, ctx: ctx, cancel: cancel, tells: make(chan chan error)}
+	if c.etcd, err = open(config.Endpoints...); err != nil {
+		return nil, fmt.Errorf("etcd: %w", err)
+	}
+	for _, endpoint := range config.Endpoints {
+		one, err := open(endpoint)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("etcd: %w", err), c.Close())
+		}
+		c.each = append(c.each, one)
+	}
+	return c, nil
 }
 
 // Read is Store.Read.
 func (c *Client) Read(ctx context.Context) (store.View, error) {
-	view, _, err := c.read(ctx)
+	var view store.View
+	err := inTurn(ctx, func(ctx context.Context) (err error) {
+		view, _, err = c.read(ctx, c.etcd)
+		return err
+	})
 	return view, err
 }
 
-func (c *Client) read(ctx context.Context) (store.View, int64, error) {
+func (c *Client) read(ctx context.Context, from *clientv3.Client) (store.View, int64, error) {
 	view := store.View{Records: map[string]store.Record{}, Present: map[string][]byte{}}
-	var all *clientv3.GetResponse
-	err := inTurn(ctx, func(ctx context.Context) (err error) {
-		all, err = c.etcd.Get(ctx, c.config.Prefix, clientv3.WithPrefix())
-		return err
-	})
+	all, err := from.Get(ctx, c.config.Prefix, clientv3.WithPrefix())
 	if err != nil {
 		return view, 0, fmt.Errorf("etcd: %w", err)
 	}
@@ -125,8 +137,8 @@ func (c *Client) Watch(ctx context.Context) <-chan store.View {
 	views := make(chan store.View, 1)
 	go func() {
 		defer close(views)
-		for ctx.Err() == nil && c.ctx.Err() == nil {
-			if err := c.watch(ctx, views); err != nil && ctx.Err() == nil && c.ctx.Err() == nil {
+		for turn := rand.IntN(len(c.each)); ctx.Err() == nil && c.ctx.Err() == nil; turn++ {
+			if err := c.watch(ctx, c.each[turn%len(c.each)], views); err != nil && ctx.Err() == nil && c.ctx.Err() == nil {
 				c.config.Log.Warn("the watch of the store begins anew", "error", err)
 				sleep(ctx, retry)
 			}
@@ -135,21 +147,22 @@ func (c *Client) Watch(ctx context.Context) <-chan store.View {
 	return views
 }
 
-// watch reads all, and then follows what changes until the watch ends: etcd may have forgotten changes that are still to come.
-func (c *Client) watch(ctx context.Context, views chan store.View) error {
+// watch reads all of a server, and then follows what changes until the watch ends: etcd may have forgotten changes that are still to come.
+func (c *Client) watch(ctx context.Context, server *clientv3.Client, views chan store.View) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(c.ctx, cancel)()
 	limited, cancelRead := context.WithTimeout(ctx, answer)
-	view, revision, err := c.read(limited)
+	view, revision, err := c.read(limited, server)
 	cancelRead()
 	if err != nil {
 		return err
 	}
 	store.Offer(views, view)
-	// A server without a leader does not hear of changes; the watch then goes on at another one.
+	// A server without a leader does not hear of changes; the watch then goes on at another one. It begins with what has been read: of a watch that
+	// begins with a later revision etcd says no progress until there is one.
 	required := clientv3.WithRequireLeader(ctx)
-	changes := c.etcd.Watch(required, c.config.Prefix, clientv3.WithPrefix(), clientv3.WithRev(revision+1))
+	changes := server.Watch(required, c.config.Prefix, clientv3.WithPrefix(), clientv3.WithRev(revision))
 	heard, tick := time.Now(), time.NewTicker(pace)
 	defer tick.Stop()
 	for {
@@ -171,7 +184,7 @@ func (c *Client) watch(ctx context.Context, views chan store.View) error {
 				return fmt.Errorf("the watch's server has been silent for %v", silence)
 			}
 			limited, cancel := context.WithTimeout(required, pace)
-			_ = c.etcd.RequestProgress(limited)
+			_ = server.RequestProgress(limited)
 			cancel()
 		}
 	}
@@ -347,8 +360,10 @@ func (c *Client) tell(lease clientv3.LeaseID) error {
 func (c *Client) Close() error {
 	c.cancel()
 	c.keeper.Wait()
-	if err := c.etcd.Close(); err != nil && !errors.Is(err, context.Canceled) {
-		return fmt.Errorf("etcd: %w", err)
+	for _, one := range append(c.each, c.etcd) {
+		if err := one.Close(); err != nil && !errors.Is(err, context.Canceled) {
+			return fmt.Errorf("etcd: %w", err)
+		}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package etcd_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -103,6 +104,28 @@ func TestServerWaits(t *testing.T) {
 		}
 	case <-time.After(20 * time.Second):
 		t.Error("it does not end")
+	}
+}
+
+// A watch goes on while nothing changes: its server says that it is there. It is looked at only once it has ended, so that the text is not read
+// while it is written.
+func TestQuietWatch(t *testing.T) {
+	b := backend{tls: storetest.Certificates(t)}
+	b.server = serve(t, b.tls)
+	var text bytes.Buffer
+	config := b.config(b.server.Endpoint)
+	config.Log = slog.New(slog.NewTextHandler(&text, nil))
+	client, err := etcd.Open(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	for range client.Watch(ctx) { // until it ends
+	}
+	if text.Len() > 0 {
+		t.Error(text.String())
 	}
 }
 
