@@ -22,8 +22,8 @@
 namespace millrace::cli {
 namespace {
 
-// Longest time for which this process tries to claim the interfaces that the old process had: on a
-// busy machine the kernel takes seconds to close the packet sockets of a process that has ended.
+// Longest time to claim the interfaces that the old process had: on a busy machine the kernel takes
+// seconds to close the packet sockets of a process that has ended.
 constexpr std::chrono::seconds kPatience{60};
 
 /// Adds the unsigned integers of an object and of the objects in it to `table`. The name of a
@@ -169,10 +169,10 @@ Result<void> LiveRun::look_for_another() {
   return {};
 }
 
-/// Starts without another process. Claims interfaces and binds the socket before it opens devices:
-/// if another millrace has an interface or the socket, no device has changed.
+/// Starts without another process, which may just have been killed. Claims interfaces and binds the
+/// socket before it opens devices: if another millrace has one of these, no device has changed.
 Result<void> LiveRun::start_anew() {
-  return in_turn({[this] { return claim_interfaces({}); },
+  return in_turn({[this] { return claim_interfaces(patience()); },
                   [this] { return Live::prepare(config_, options_.eal_options); },
                   [this] { return bind_socket(); }, [this] { return open_devices(); },
                   [this] {
@@ -257,11 +257,11 @@ void LiveRun::note_new_taps() {
   }
 }
 
-/// Returns how long to wait for interfaces that are still claimed: not at all once the old process
-/// is gone.
+/// Returns how long to wait for interfaces that are still claimed: not at all without an old
+/// process that may be ending.
 std::chrono::milliseconds LiveRun::patience() const {
-  if (take_over_->is_gone({})) return {};
-  return kPatience;
+  const bool may_end = take_over_ == nullptr ? options_.takes_over : !take_over_->is_gone({});
+  return may_end ? kPatience : std::chrono::seconds{};
 }
 
 /// Starts DPDK before the old process ends, unless it would open PCI devices, which that one has.

@@ -279,6 +279,15 @@ class Restart(Asked):
             self.assertEqual(self.stop()["connections"]["taken_over"], int(re.search(r"took over (\d+)|$", said)[1] or 0))
         self.assertIn("ended while this one took over", moments)
 
+    def test_interfaces_of_a_process_that_was_killed_come_free(self):
+        """The kernel closes its control socket first, and what holds the interfaces later: here a second later."""
+        self.network_ = self.network()
+        with self.network_.middle:
+            holder = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            holder.bind("\0millrace/interface/inside")
+        threading.Timer(1, holder.close).start()
+        self.assertIn("nothing to take over", "".join(self.start(self.network_, GOOD, "--take-over")))
+
     def kill_later(self, process, delay):
         """Kills the process some seconds after another one has begun to take over from it."""
         while not self.is_served(self.control + ".new"):
