@@ -6,6 +6,7 @@
 Ends with status 77 if that cannot be tried here.
 """
 
+import errno
 import socket
 import sys
 import time
@@ -68,17 +69,26 @@ class ThreeServers(unittest.TestCase):
         self.assertEqual(self.cluster.status()["servers"][2]["state"], "unwell")
 
 
-def lines(namespace, count):
-    """Connections of customers to hosts."""
-    sockets = []
-    for number in range(count):
+def connected(namespace, number, patience_s=150):
+    """Returns a customer's connection to a host. Ports that a server has just got rest for two minutes, and meanwhile it may refuse new sessions."""
+    end = time.monotonic() + patience_s
+    while True:
         with namespace:
             made = socket.socket()
         made.settimeout(30)
         made.bind((f"100.64.8.{1 + number}", 0))
-        made.connect(HOSTS[number % len(HOSTS)])
-        sockets.append(made)
-    return Lines(sockets)
+        try:
+            made.connect(HOSTS[number % len(HOSTS)])
+            return made
+        except OSError as error:
+            made.close()
+            if error.errno != errno.EHOSTUNREACH or time.monotonic() > end:
+                raise
+        time.sleep(1)
+
+
+def lines(namespace, count):
+    return Lines([connected(namespace, number) for number in range(count)])
 
 
 class Nat(unittest.TestCase):
