@@ -12,34 +12,18 @@ import threading
 import time
 
 from live import main
-from namespaces import ip
-from pair import GATEWAY, OUTSIDE, PairCase
+from pair import ForwardingCase
 from servers import CUSTOMERS, INTERNET
 
 TRIALS = int(os.environ.get("MILLRACE_TRIALS", "3"))
-FORWARD = 'function = "forward"\n'
 
 
-class Deferred(PairCase):
+class Deferred(ForwardingCase):
     DEFER_MS = 1000
 
-    def setUp(self):
-        super().setUp()
-        with self.network_.internet:
-            ip(f"route add 10.0.0.0/24 via {OUTSIDE}")
-
-    def others(self, number, addresses=(GATEWAY,)):
-        return super().others(number, addresses) + f"defer_ms = {self.DEFER_MS}\n"
-
-    def serve_both(self, text=FORWARD):
-        for number in (1, 2):
-            self.serve(number, text, addresses=(GATEWAY, OUTSIDE))
-        self.wait_until(self.are_in_sync)
-        self.activate(1)
-        self.wait_until(lambda: self.pair(1)["role"] == "master" and self.are_in_sync())
-        self.server = self.socket_in(self.network_.internet, socket.AF_INET, socket.SOCK_DGRAM)
-        self.server.bind((INTERNET, 99))
-        self.server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
+    def serve_both(self, *arguments):
+        super().serve_both(*arguments)
+        self.server = self.host()
         # A packet that waits for its next hop's MAC does not wait for the other server.
         for _ in range(16):  # at each worker
             self.client().sendto(b"first of all", (INTERNET, 99))

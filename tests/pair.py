@@ -2,6 +2,7 @@
 
 
 import json
+import socket
 
 from namespaces import ip
 from servers import CUSTOMERS, INTERNET, ServersCase, nat
@@ -58,3 +59,32 @@ addresses = [{", ".join(f'"{one}"' for one in addresses)}]
             ip(f"neighbour replace {GATEWAY} lladdr {macs['inside']} dev wire nud permanent")
         with self.network_.internet:
             ip(f"neighbour replace {POOL} lladdr {macs['outside']} dev wire nud permanent")
+
+
+class ForwardingCase(PairCase):
+    """A pair that tracks and forwards connections: the internet knows the way back."""
+
+    DEFER_MS = 0
+
+    def setUp(self):
+        super().setUp()
+        with self.network_.internet:
+            ip(f"route add 10.0.0.0/24 via {OUTSIDE}")
+
+    def others(self, number, addresses=(GATEWAY,)):
+        return super().others(number, addresses) + (f"defer_ms = {self.DEFER_MS}\n" if self.DEFER_MS else "")
+
+    def serve_both(self, text='function = "forward"\n'):
+        """Starts both servers, of which the first one is active."""
+        for number in (1, 2):
+            self.serve(number, text, addresses=(GATEWAY, OUTSIDE))
+        self.wait_until(self.are_in_sync)
+        self.activate(1)
+        self.wait_until(lambda: self.pair(1)["role"] == "master" and self.are_in_sync())
+
+    def host(self):
+        """Returns a host's socket in the internet: UDP, port 99."""
+        made = self.socket_in(self.network_.internet, socket.AF_INET, socket.SOCK_DGRAM)
+        made.bind((INTERNET, 99))
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
+        return made

@@ -18,7 +18,7 @@ from cluster_hosts import answer
 from lines import Lines
 from live import main, patience_with
 from namespaces import ip
-from pair import GATEWAY, NAT, OUTSIDE, POOL, SERVICE, PairCase
+from pair import GATEWAY, NAT, OUTSIDE, POOL, SERVICE, ForwardingCase, PairCase
 from servers import CUSTOMERS, INTERNET, with_firewall
 
 TRANSFERS = int(os.environ.get("MILLRACE_TRANSFERS", "40"))
@@ -72,7 +72,7 @@ class NatOnTwoWorkers(Nat):
     WORKERS = 2
 
 
-class Functions(PairCase):
+class Functions(ForwardingCase):
     """Other functions than NAT: the customers' router knows the way back."""
 
     TEXT = f"""chain = ["firewall", "balance"]
@@ -88,17 +88,8 @@ protocol = "tcp"
 backends = [{{{{ address = "{INTERNET}", port = 7 }}}}, {{{{ address = "{INTERNET}", port = 8 }}}}]
 """
 
-    def setUp(self):
-        super().setUp()
-        with self.network_.internet:
-            ip(f"route add 10.0.0.0/24 via {OUTSIDE}")
-
     def serve_both(self, text=""):
-        for number in (1, 2):
-            self.serve(number, self.TEXT.format(text), addresses=(GATEWAY, OUTSIDE))
-        self.wait_until(self.are_in_sync)
-        self.activate(1)
-        self.wait_until(lambda: self.pair(1)["role"] == "master" and self.are_in_sync())
+        super().serve_both(self.TEXT.format(text))
 
     def test_services_and_rules_go_on(self):
         self.echo(7)
@@ -108,8 +99,7 @@ backends = [{{{{ address = "{INTERNET}", port = 7 }}}}, {{{{ address = "{INTERNE
         routed = [self.connect(n) for n in range(6)]
         udp = self.socket_in(self.network_.customers, socket.AF_INET, socket.SOCK_DGRAM)
         udp.bind((CUSTOMERS[0], 0))
-        answering = self.socket_in(self.network_.internet, socket.AF_INET, socket.SOCK_DGRAM)
-        answering.bind((INTERNET, 99))
+        answering = self.host()
         def ask():
             udp.sendto(b"ask", (INTERNET, 99))
             data, sender = answering.recvfrom(100)

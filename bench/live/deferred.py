@@ -15,40 +15,23 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests"))
-from namespaces import ip  # pylint: disable=wrong-import-position
-from pair import GATEWAY, OUTSIDE, PairCase  # pylint: disable=wrong-import-position
+from pair import ForwardingCase  # pylint: disable=wrong-import-position
 from servers import CUSTOMERS, INTERNET  # pylint: disable=wrong-import-position
 
 DEFER_MS = 1000
 QUANTILES = (50, 90, 99)
 
 
-class Forwarding(PairCase):
-    """A pair that forwards. Without a test."""
-
-    defer_ms = 0
+class Timed(ForwardingCase):
+    """A pair, without a test."""
 
     def runTest(self):
         raise NotImplementedError
 
-    def others(self, number, addresses=(GATEWAY,)):
-        return super().others(number, addresses) + (f"defer_ms = {self.defer_ms}\n" if self.defer_ms else "")
-
-    def begin(self):
-        with self.network_.internet:
-            ip(f"route add 10.0.0.0/24 via {OUTSIDE}")
-        for number in (1, 2):
-            self.serve(number, 'function = "forward"\n', addresses=(GATEWAY, OUTSIDE))
-        self.wait_until(self.are_in_sync)
-        self.activate(1)
-        self.wait_until(lambda: self.pair(1)["role"] == "master" and self.are_in_sync())
-        self.host = self.socket_in(self.network_.internet, socket.AF_INET, socket.SOCK_DGRAM)
-        self.host.bind((INTERNET, 99))
-
     def time_one(self, client):
         begun = time.perf_counter()
         client.sendto(b"datagram", (INTERNET, 99))
-        self.host.recv(100)
+        self.server.recv(100)
         return 1e6 * (time.perf_counter() - begun)
 
     def connect_udp(self):
@@ -60,11 +43,12 @@ class Forwarding(PairCase):
 
 def measure(defer_ms, connections):
     """Returns the times of first and of second datagrams, and how many waited."""
-    pair = Forwarding()
-    pair.defer_ms = defer_ms
+    pair = Timed()
+    pair.DEFER_MS = defer_ms
     try:
         pair.setUp()
-        pair.begin()
+        pair.serve_both()
+        pair.server = pair.host()
         times = [], []
         for number in range(connections + 20):
             with pair.connect_udp() as client:
