@@ -279,7 +279,7 @@ Result<std::unique_ptr<Devices>> Devices::open(std::span<const LinkSettings> set
     auto of = impl.take(device);
     if (!of) return std::unexpected(of.error());
     count += arguments_for(device.name, *of).size();
-    needs.push_back(std::move(*of));
+    needs.push_back(*of);
   }
   for (auto& device : impl.devices) {
     DeviceNeeds& of = needs[device.number];
