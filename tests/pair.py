@@ -30,9 +30,9 @@ addresses = [{", ".join(f'"{one}"' for one in addresses)}]
         """Starts a server; it is on standby."""
         return super().serve(number, text, *arguments, others=self.others(number, addresses), **options)
 
-    def serve_both(self, text=NAT):
+    def serve_both(self, text=NAT, **options):
         for number in (1, 2):
-            self.serve(number, text)
+            self.serve(number, text, **options)
         self.wait_until(lambda: self.are_in_sync() and self.pair(1)["gives"] and self.pair(2)["gives"])
 
     def pair(self, number):

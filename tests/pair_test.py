@@ -369,8 +369,8 @@ sys.exit(0 if answer.status == 200 and is_ready else 1)
 
     def test_the_active_one_is_killed(self):
         self.echo()
+        self.serve_both(kernel=True)
         for number in (1, 2):
-            self.serve(number, kernel=True)
             self.keepalived(number)
         self.wait_until(lambda: self.is_active(1), 60)
         clients = [self.connect(n % len(CUSTOMERS)) for n in range(40)]
